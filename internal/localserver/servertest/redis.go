@@ -1,0 +1,69 @@
+package servertest
+
+import (
+	"os"
+	"testing"
+
+	"example.com/orderfanout/internal/localserver"
+)
+
+// Redis starts a redis-server for one test, which may kill, freeze and restart it. args come last on its command
+// line, such as "--maxmemory", "10mb". It is stopped, and its data removed, when the test ends.
+func Redis(t testing.TB, args ...string) *localserver.Redis {
+	t.Helper()
+	r, err := localserver.StartRedis(t.Context(), localserver.RedisConfig{Dir: tempDir(t), Args: args})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.Kill(); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+// Postgres starts a Postgres for one test, which may kill, freeze and restart it. It is empty: migrations.Apply on its
+// URL makes the schema and the roles, with their limits. It is stopped, and its data removed, when the test ends.
+func Postgres(t testing.TB, settings ...string) *localserver.Postgres {
+	t.Helper()
+	p, err := localserver.StartPostgres(t.Context(), localserver.PostgresConfig{
+		Dir: tempDir(t) + "/data", NoSync: true, Settings: settings,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+// tempDir is t.TempDir that the user that postgres runs as may enter.
+func tempDir(t testing.TB) string {
+	t.Helper()
+	dir, err := makeTempDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+func makeTempDir() (string, error) {
+	parent := os.TempDir()
+	if localserver.PostgresReaches(parent+"/x") != nil {
+		parent = "/tmp"
+	}
+	dir, err := os.MkdirTemp(parent, "orderfanout-test-")
+	if err != nil {
+		return "", err
+	}
+	return dir, os.Chmod(dir, 0o711)
+}
