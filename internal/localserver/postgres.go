@@ -77,7 +77,8 @@ func (p *Postgres) start(ctx context.Context) error {
 	settings := []string{"listen_addresses=127.0.0.1", "port=" + strconv.Itoa(p.cfg.Port), "unix_socket_directories=",
 		"logging_collector=off", "log_destination=stderr", "timezone=UTC", "log_timezone=UTC"}
 	if p.cfg.NoSync {
-		settings = append(settings, "fsync=off", "synchronous_commit=off", "full_page_writes=off")
+		// Not synchronous_commit: what was committed must survive a Kill.
+		settings = append(settings, "fsync=off", "full_page_writes=off")
 	}
 	args := []string{"-D", p.cfg.Dir}
 	for _, s := range append(settings, p.cfg.Settings...) {

@@ -11,7 +11,7 @@ import (
 // line, such as "--maxmemory", "10mb". It is stopped, and its data removed, when the test ends.
 func Redis(t testing.TB, args ...string) *localserver.Redis {
 	t.Helper()
-	r, err := localserver.StartRedis(t.Context(), localserver.RedisConfig{Dir: tempDir(t), Args: args})
+	r, err := localserver.StartRedis(t.Context(), localserver.RedisConfig{Dir: TempDir(t), Args: args})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +28,7 @@ func Redis(t testing.TB, args ...string) *localserver.Redis {
 func Postgres(t testing.TB, settings ...string) *localserver.Postgres {
 	t.Helper()
 	p, err := localserver.StartPostgres(t.Context(), localserver.PostgresConfig{
-		Dir: tempDir(t) + "/data", NoSync: true, Settings: settings,
+		Dir: TempDir(t) + "/data", NoSync: true, Settings: settings,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -41,8 +41,8 @@ func Postgres(t testing.TB, settings ...string) *localserver.Postgres {
 	return p
 }
 
-// tempDir is t.TempDir that the user that postgres runs as may enter.
-func tempDir(t testing.TB) string {
+// TempDir is t.TempDir, but a directory that the user that postgres runs as may enter.
+func TempDir(t testing.TB) string {
 	t.Helper()
 	dir, err := makeTempDir()
 	if err != nil {
