@@ -21,7 +21,7 @@ type Handler func(ctx context.Context, d *Delivery) error
 
 // BatchHandler does the work for several deliveries, as a rule in one transaction. Its result is the verdict on
 // all of them, except those that it gave a verdict of their own with [Delivery.Reject]. Where it returns an error
-// other than [Unavailable], none is counted: the deliveries are run again one by one, so that only
+// other than [Unavailable] and [Defer], none is counted: the deliveries are run again one by one, so that only
 // the bad one fails.
 type BatchHandler func(ctx context.Context, ds []*Delivery) error
 
@@ -33,7 +33,7 @@ type Delivery struct {
 	EntryID string
 	// Attempt counts from 1: one more than the failures counted so far.
 	Attempt int
-	// Delivery counts from 1: how often the entry was handed to a handler, failures and lost workers included.
+	// Delivery counts from 1: one more than the workers that were lost while they had the entry.
 	Delivery int
 
 	duplicate bool
@@ -43,6 +43,11 @@ type Delivery struct {
 // Duplicate notes that this event's work was found done before. It only changes the outcome that is logged and
 // counted, from "done" to "duplicate".
 func (d *Delivery) Duplicate() { d.duplicate = true }
+
+// Hand is called by the engine before each run: it sets the counts and clears what the last run noted.
+func (d *Delivery) Hand(attempt, delivery int) {
+	d.Attempt, d.Delivery, d.duplicate, d.verdict = attempt, delivery, false, nil
+}
 
 // IsDuplicate reports whether Duplicate was called since the delivery was last handed out.
 func (d *Delivery) IsDuplicate() bool { return d.duplicate }

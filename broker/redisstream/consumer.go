@@ -2,27 +2,104 @@ package redisstream
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// Consumer reads a stream in a consumer group.
+// Consumer reads a stream in a consumer group and runs a handler on every entry. See the package documentation for what
+// it guarantees.
 type Consumer struct {
-	cfg Config
+	cfg     Config
+	opts    redis.Options
+	current atomic.Pointer[session]
 }
 
-// NewConsumer returns a consumer that opens connections of its own with opts.
+// NewConsumer returns a consumer that will open connections of its own with opts, as redis.ParseURL returns them. It
+// returns an error where a setting is missing or out of range, and connects to nothing yet.
 func NewConsumer(opts *redis.Options, cfg Config) (*Consumer, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return &Consumer{cfg: cfg}, nil
+	return &Consumer{cfg: cfg, opts: *opts}, nil
 }
 
-// Run consumes until ctx is done, then drains and returns nil.
-func (c *Consumer) Run(ctx context.Context) error { return errors.New("not yet") }
+// Run consumes until ctx is done and drains then: it reads no more, lets the running handlers finish for up to
+// HandlerTimeout, acknowledges them, and releases everything else for other consumers to take at once. It always
+// returns nil then; nothing else ends it: whatever fails is tried again with growing waits.
+func (c *Consumer) Run(ctx context.Context) error {
+	name := c.cfg.Name
+	calm := calm{log: c.cfg.Logger.With("stream", c.cfg.Stream, "group", c.cfg.Group), what: "connect to Redis"}
+	for ctx.Err() == nil {
+		s, err := c.open(ctx, name)
+		if errors.Is(err, errNameTaken) {
+			name = c.cfg.Name + "~" + rand.Text()[:8]
+			calm.log.Warn("a live consumer has this name, working under another", "consumer", c.cfg.Name, "instead", name)
+			continue
+		}
+		if err != nil {
+			sleep(ctx, calm.fail(err))
+			continue
+		}
+		calm.ok()
+		c.current.Store(s)
+		s.run(ctx)
+	}
+	return nil
+}
 
-// Check returns nil while the consumer makes progress, or says why it makes none. It asks nobody and returns at once.
-func (c *Consumer) Check() error { return nil }
+// Check returns nil while the consumer makes progress, and otherwise an error that says why it makes none: Redis has
+// not answered a read for ten seconds, a dependency is down, or there is work and for half of HandlerTimeout (at least
+// five seconds) none of it was finished. It asks nobody and returns at once.
+func (c *Consumer) Check() error {
+	s := c.current.Load()
+	if s == nil {
+		return errors.New("not connected to Redis yet")
+	}
+	return s.check(time.Now())
+}
+
+// client opens a client of the consumer's own. The engine decides itself what is repeated and when, so go-redis must
+// not: a repeated write is a second write.
+func (c *Consumer) client(name string, conns int, readTimeout time.Duration, onConnect func(context.Context, *redis.Conn) error) *redis.Client {
+	opts := c.opts
+	opts.Protocol = 2 // the reply parser reads RESP2
+	opts.ClientName = name
+	opts.MaxRetries = -1
+	opts.PoolSize = conns
+	opts.MaxIdleConns = 0
+	opts.DialerRetries = 1
+	opts.DialTimeout = 2 * time.Second
+	opts.ReadTimeout = readTimeout
+	opts.WriteTimeout = readTimeout
+	opts.ContextTimeoutEnabled = true
+	opts.OnConnect = onConnect
+	return redis.NewClient(&opts)
+}
+
+func (s *session) check(now time.Time) error {
+	since := s.unanswered.Load()
+	if silent := now.Sub(time.Unix(0, since)); since != 0 && silent > silence {
+		return fmt.Errorf("redis has not answered a read for %s", silent.Round(time.Second))
+	}
+	return s.table.check(now)
+}
+
+// check returns an error where there is work and none of it gets done.
+func (t *table) check(now time.Time) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.outage != nil {
+		return fmt.Errorf("a dependency is down: %w", t.outage)
+	}
+	still := now.Sub(t.lastRun)
+	if work := t.busy + t.queue.len() + t.solo.len(); work > 0 && still > max(t.cfg.HandlerTimeout/2, 5*time.Second) {
+		return fmt.Errorf("no handler has finished for %s", still.Round(time.Second))
+	}
+	return nil
+}

@@ -3,32 +3,159 @@ package redisstream
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"example.com/orderfanout/broker"
 )
 
+// memoryMost is the part of maxmemory at which publishing stops: the rest is for consumers, whose markers and dead
+// letters are writes too.
+const memoryMost = 0.8
+
 // PublisherConfig says where a [Publisher] appends and when it refuses.
 type PublisherConfig struct {
 	// Stream is the key of the stream. Required.
 	Stream string
-	// MaxLen: at twice this length Publish returns [broker.ErrFull]. Default 1,000,000.
+	// MaxLen: from twice this length on, Publish returns [broker.ErrFull]. Default 1,000,000.
 	MaxLen int64
 }
 
-// Publisher appends to a stream. It is a [broker.Publisher].
-type Publisher struct{ cfg PublisherConfig }
+// Publisher appends to a stream. It is a [broker.Publisher]. It never trims, since XADD with MAXLEN cuts entries that
+// nobody has read, and never repeats a write by itself.
+type Publisher struct {
+	cfg    PublisherConfig
+	client *redis.Client
+	asked  atomic.Int64 // when there last was room
+}
 
-// NewPublisher returns a publisher with a connection of its own, made with opts. Close it after use.
+// NewPublisher returns a publisher with connections of its own, made with opts when it first publishes. Close it after
+// use.
 func NewPublisher(opts *redis.Options, cfg PublisherConfig) (*Publisher, error) {
-	return &Publisher{cfg: cfg}, nil
+	if cfg.Stream == "" {
+		return nil, errors.New("redisstream publisher: Stream is empty")
+	}
+	or(&cfg.MaxLen, 1_000_000)
+	own := *opts
+	own.Protocol = 2
+	own.MaxRetries = -1 // a repeated XADD is a second entry
+	own.PoolSize = 2
+	own.DialerRetries = 1
+	own.DialTimeout, own.ReadTimeout, own.WriteTimeout = 2*time.Second, answerTime, answerTime
+	own.ContextTimeoutEnabled = true
+	return &Publisher{cfg: cfg, client: redis.NewClient(&own)}, nil
 }
 
-// Publish implements [broker.Publisher].
+// Close closes the connections.
+func (p *Publisher) Close() error { return p.client.Close() }
+
+// Publish implements [broker.Publisher]: one round trip for all events, in one transaction
+// (https://redis.io/docs/latest/develop/using-commands/transactions/). The transaction also asks the server who it is
+// and where the stream stood, so that the comparison with known is about the very server that took the events. It
+// returns [broker.ErrFull] where the stream has reached twice MaxLen or 80 % of maxmemory is used; that is asked at most
+// every 100 ms.
 func (p *Publisher) Publish(ctx context.Context, events []broker.Event, known broker.Position) (broker.Receipt, error) {
-	return broker.Receipt{}, errors.New("not yet")
+	if len(events) == 0 {
+		return broker.Receipt{Position: known}, nil
+	}
+	if err := p.room(ctx); err != nil {
+		return broker.Receipt{}, err
+	}
+	pipe := p.client.TxPipeline()
+	server := pipe.Do(ctx, "INFO", "server")
+	before := pipe.Do(ctx, "XINFO", "STREAM", p.cfg.Stream)
+	adds := make([]*redis.Cmd, len(events))
+	for i, ev := range events {
+		adds[i] = pipe.Do(ctx, append([]any{"XADD", p.cfg.Stream, "*"}, encode(ev)...)...)
+	}
+	_, _ = pipe.Exec(ctx) // XINFO fails where there is no stream yet; the commands are looked at one by one
+	info, err := server.Text()
+	if err != nil {
+		return broker.Receipt{}, fmt.Errorf("publish %d events to %s: %w", len(events), p.cfg.Stream, err)
+	}
+	receipt := broker.Receipt{EntryIDs: make([]string, len(events))}
+	for i, add := range adds {
+		if receipt.EntryIDs[i], err = add.Text(); err != nil {
+			return broker.Receipt{}, fmt.Errorf("publish %d events to %s: %w", len(events), p.cfg.Stream, err)
+		}
+	}
+	receipt.Position = broker.Position{Server: infoField(info, "run_id"), Last: receipt.EntryIDs[len(events)-1]}
+	receipt.Lost = known.Server != "" && known.Server != receipt.Position.Server ||
+		known.Last != "" && idLess(lastGenerated(before), known.Last)
+	return receipt, nil
 }
 
-// Close closes the connection.
-func (p *Publisher) Close() error { return nil }
+// room returns broker.ErrFull where nothing must be added.
+func (p *Publisher) room(ctx context.Context) error {
+	now := time.Now().UnixNano()
+	if now-p.asked.Load() < int64(100*time.Millisecond) {
+		return nil
+	}
+	pipe := p.client.Pipeline()
+	length := pipe.XLen(ctx, p.cfg.Stream)
+	memory := pipe.Info(ctx, "memory")
+	_, _ = pipe.Exec(ctx)
+	n, err := length.Result()
+	if err != nil {
+		return fmt.Errorf("length of %s: %w", p.cfg.Stream, err)
+	}
+	if n >= 2*p.cfg.MaxLen {
+		return fmt.Errorf("%w: %s has %d entries", broker.ErrFull, p.cfg.Stream, n)
+	}
+	info, err := memory.Result()
+	if err != nil {
+		return fmt.Errorf("memory of redis: %w", err)
+	}
+	used, _ := strconv.ParseFloat(infoField(info, "used_memory"), 64)
+	most, _ := strconv.ParseFloat(infoField(info, "maxmemory"), 64)
+	if most > 0 && used >= most*memoryMost {
+		return fmt.Errorf("%w: %.0f of %.0f bytes of memory are used", broker.ErrFull, used, most)
+	}
+	p.asked.Store(now)
+	return nil
+}
+
+// infoField returns a field of an INFO reply.
+func infoField(info, name string) string {
+	for line := range strings.Lines(info) {
+		if key, value, ok := strings.Cut(line, ":"); ok && key == name {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// lastGenerated returns the last id that the stream had given out, "0-0" where there was none.
+func lastGenerated(xinfo *redis.Cmd) string {
+	fields, err := xinfo.Slice()
+	if err != nil {
+		return "0-0"
+	}
+	for i := 0; i+1 < len(fields); i += 2 {
+		if name, _ := fields[i].(string); name == "last-generated-id" {
+			id, _ := fields[i+1].(string)
+			return id
+		}
+	}
+	return "0-0"
+}
+
+// idLess compares two entry ids, milliseconds-sequence
+// (https://redis.io/docs/latest/develop/data-types/streams/#entry-ids).
+func idLess(a, b string) bool {
+	aMs, aSeq := splitID(a)
+	bMs, bSeq := splitID(b)
+	return aMs < bMs || aMs == bMs && aSeq < bSeq
+}
+
+func splitID(id string) (ms, seq uint64) {
+	left, right, _ := strings.Cut(id, "-")
+	ms, _ = strconv.ParseUint(left, 10, 64)
+	seq, _ = strconv.ParseUint(right, 10, 64)
+	return ms, seq
+}

@@ -1,0 +1,100 @@
+package redisstream
+
+import "time"
+
+// outageStrikes is how often an entry may meet an outage while others succeed before it is counted as failed.
+const outageStrikes = 3
+
+// requeue puts entries back as next to run.
+func (t *table) requeue(entries []*entry) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, e := range entries {
+		t.ready(e)
+	}
+}
+
+// wait lets an entry wait for d.
+func (t *table) wait(e *entry, d time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !e.lost {
+		e.due = time.Now().Add(d)
+		t.putOff(e)
+	}
+}
+
+// running notes how to cancel a run. An entry that was lost since it was picked cancels at once.
+func (t *table) running(batch []*entry, cancel func(error)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, e := range batch {
+		e.cancel = cancel
+		if e.lost {
+			cancel(errLost)
+		}
+	}
+}
+
+// succeeded notes n entries done, and with 0 that a handler's dependency answered at all: an outage is over.
+func (t *table) succeeded(n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.successes += uint64(n)
+	if t.outages > 0 {
+		t.outages, t.pausedUntil, t.outage = 0, time.Time{}, nil
+		t.work.Broadcast()
+		t.offer()
+	}
+}
+
+// unavailable pauses the table and queues the entries again behind the others, so that another one probes next. It
+// returns those that have struck out; they are not queued.
+func (t *table) unavailable(entries []*entry, err error) (guilty []*entry) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if now := time.Now(); !now.Before(t.pausedUntil) { // those that ran side by side count as one
+		t.outages++
+		t.pausedUntil = now.Add(pause(t.outages + 1))
+	}
+	t.outage = err
+	for _, e := range entries {
+		if e.lost {
+			continue
+		}
+		e.single = e.single || len(entries) > 1
+		if e.unavailable == 0 || t.successes != e.successBefore {
+			e.unavailable++
+		}
+		e.successBefore = t.successes
+		if e.unavailable >= outageStrikes {
+			e.unavailable = 0
+			guilty = append(guilty, e)
+			continue
+		}
+		t.ready(e)
+	}
+	notify(t.tick)
+	return guilty
+}
+
+func (t *table) isLost(e *entry) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return e.lost
+}
+
+// lose marks an entry as another consumer's, cancels its run and drops it. It reports whether that is news.
+func (t *table) lose(e *entry) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e.lost || e.state == acking {
+		return false
+	}
+	e.lost = true
+	if e.cancel != nil {
+		e.cancel(errLost)
+	}
+	t.drop(e)
+	return true
+}

@@ -1,0 +1,160 @@
+package redisstream
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"example.com/orderfanout/broker"
+)
+
+// state says where an entry that this consumer holds is.
+type state uint8
+
+const (
+	queued  state = iota // ready for a worker
+	waiting              // put off until due
+	running              // in a handler
+	acking               // its work is done; the XACK is on its way
+	stuck                // its handler ignored the cancel: no longer renewed, not run again here
+)
+
+// entry is one pending entry that this consumer owns. Its fields are guarded by the table's lock, except in the hands of
+// the worker that runs it.
+type entry struct {
+	broker.Delivery
+	fields []string // names and values, as they stand in the stream
+	bury   *burial  // set: goes to the dead letters without another run
+
+	state    state
+	epoch    uint64    // of the group when it was read
+	renewed  time.Time // when its ownership was last seen
+	due      time.Time // while waiting
+	began    time.Time // while running
+	cancel   context.CancelCauseFunc
+	lost     bool // another consumer owns it
+	single   bool // keep it out of batches
+	failed   bool // has a field in the fail hash
+	failures int
+
+	deliveries int  // as the server counts
+	started    bool // the server's count includes this consumer's run
+
+	unavailable   int    // times it met a dependency that was down while others succeeded
+	successBefore uint64 // the table's successes at the last of them
+}
+
+// burial is why an entry goes to the dead letters.
+type burial struct{ reason, err string }
+
+// The reasons in dead_reason.
+const (
+	deadMalformed  = "malformed"
+	deadPermanent  = "permanent"
+	deadAttempts   = "max_attempts"
+	deadDeliveries = "max_deliveries"
+)
+
+// newEntry decodes an entry. One without an id or a type is made ready for the dead letters.
+func newEntry(id string, fields []string) *entry {
+	e := &entry{fields: fields, deliveries: 1, started: true}
+	e.EntryID = id
+	e.Event = decode(fields)
+	switch {
+	case len(fields)%2 != 0:
+		e.bury = &burial{deadMalformed, "odd number of names and values"}
+	case e.ID == "":
+		e.bury = &burial{deadMalformed, "no id"}
+	case e.Type == "":
+		e.bury = &burial{deadMalformed, "no type"}
+	}
+	return e
+}
+
+// alone reports whether the entry must be run with nothing beside it: two workers were lost on it.
+func (e *entry) alone() bool { return !e.started && e.deliveries >= 2 }
+
+// detach copies the entry's texts, so that it does not keep the reply that it came with in memory.
+func (e *entry) detach() {
+	for i, s := range e.fields {
+		e.fields[i] = strings.Clone(s)
+	}
+	e.EntryID = strings.Clone(e.EntryID)
+	e.Event = decode(e.fields)
+}
+
+// The names of an entry's fields: CloudEvents attributes
+// (https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/spec.md#context-attributes) and extensions.
+const (
+	fieldSpecVersion     = "specversion"
+	fieldID              = "id"
+	fieldSource          = "source"
+	fieldType            = "type"
+	fieldTime            = "time"
+	fieldSubject         = "subject"
+	fieldPartitionKey    = "partitionkey"
+	fieldDataContentType = "datacontenttype"
+	fieldDataSchema      = "dataschema"
+	fieldTraceParent     = "traceparent"
+	fieldOnlyGroup       = "onlygroup"
+	fieldData            = "data"
+)
+
+// decode reads the fields that it knows. Where a name comes twice, the last stands.
+func decode(fields []string) broker.Event {
+	var ev broker.Event
+	for i := 0; i+1 < len(fields); i += 2 {
+		v := fields[i+1]
+		switch fields[i] {
+		case fieldID:
+			ev.ID = v
+		case fieldSource:
+			ev.Source = v
+		case fieldType:
+			ev.Type = v
+		case fieldTime:
+			if t, err := time.Parse(time.RFC3339Nano, v); err == nil {
+				ev.Time = t.UTC()
+			}
+		case fieldSubject:
+			ev.Subject = v
+		case fieldPartitionKey:
+			ev.PartitionKey = v
+		case fieldDataContentType:
+			ev.DataContentType = v
+		case fieldDataSchema:
+			ev.DataSchema = v
+		case fieldTraceParent:
+			ev.TraceParent = v
+		case fieldOnlyGroup:
+			ev.OnlyGroup = v
+		case fieldData:
+			ev.Data = []byte(v)
+		}
+	}
+	return ev
+}
+
+// encode returns the fields of an event, leaving out attributes that are not set, as CloudEvents asks.
+func encode(ev broker.Event) []any {
+	out := make([]any, 0, 24)
+	add := func(name, value string) {
+		if value != "" {
+			out = append(out, name, value)
+		}
+	}
+	add(fieldSpecVersion, "1.0")
+	add(fieldID, ev.ID)
+	add(fieldSource, ev.Source)
+	add(fieldType, ev.Type)
+	if !ev.Time.IsZero() {
+		add(fieldTime, ev.Time.UTC().Format(time.RFC3339Nano))
+	}
+	add(fieldSubject, ev.Subject)
+	add(fieldPartitionKey, ev.PartitionKey)
+	add(fieldDataContentType, ev.DataContentType)
+	add(fieldDataSchema, ev.DataSchema)
+	add(fieldTraceParent, ev.TraceParent)
+	add(fieldOnlyGroup, ev.OnlyGroup)
+	return append(out, fieldData, ev.Data)
+}

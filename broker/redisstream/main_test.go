@@ -1,0 +1,117 @@
+package redisstream
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"example.com/orderfanout/broker"
+	"example.com/orderfanout/internal/localserver"
+	"example.com/orderfanout/internal/localserver/servertest"
+)
+
+func TestMain(m *testing.M) { servertest.Main(m) }
+
+const (
+	testStream = "orders"
+	testGroup  = "bonus"
+)
+
+// bench is a Redis of the test's own and what the tests do with it.
+type world struct {
+	testing.TB
+	server *localserver.Redis
+	client *redis.Client
+}
+
+func newWorld(t testing.TB, args ...string) *world {
+	t.Helper()
+	server := servertest.Redis(t, args...)
+	client := redis.NewClient(server.Options())
+	t.Cleanup(func() { _ = client.Close() })
+	return &world{t, server, client}
+}
+
+// add appends n events and returns their ids.
+func (w *world) add(n int) []string {
+	w.Helper()
+	ids := make([]string, n)
+	pipe := w.client.Pipeline()
+	for i := range ids {
+		ids[i] = w.event(i).ID
+		pipe.Do(context.Background(), append([]any{"XADD", testStream, "*"}, encode(w.event(i))...)...)
+	}
+	if _, err := pipe.Exec(context.Background()); err != nil {
+		w.Fatal(err)
+	}
+	return ids
+}
+
+func (w *world) event(i int) broker.Event {
+	return broker.Event{
+		ID: fmt.Sprintf("event-%d", i), Source: "/test", Type: "thing.done.v1", Time: time.Now(), Subject: fmt.Sprint(i),
+		PartitionKey: "customer", DataContentType: "application/json", Data: fmt.Appendf(nil, `{"n":%d,"text":"%0200d"}`, i, i),
+	}
+}
+
+// config is a Config with short times.
+func (w *world) config(handle broker.Handler) Config {
+	return Config{
+		Stream: testStream, Group: testGroup, Name: "one", Handle: handle, ClaimIdle: 400 * time.Millisecond, HandlerTimeout: 5 * time.Second,
+		RetryMin: 10 * time.Millisecond, RetryMax: 50 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+	}
+}
+
+// start runs a consumer and returns a function that drains it and waits for its end.
+func (w *world) start(cfg Config) (stop func()) {
+	w.Helper()
+	c, err := NewConsumer(w.server.Options(), cfg)
+	if err != nil {
+		w.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { _ = c.Run(ctx); close(done) }()
+	stop = sync.OnceFunc(func() { cancel(); <-done })
+	w.Cleanup(stop)
+	return stop
+}
+
+// eventually waits until ok.
+func (w *world) eventually(what string, ok func() bool) {
+	w.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			w.Fatalf("not within 20s: %s", what)
+		}
+	}
+}
+
+// pending is how many entries the group has pending.
+func (w *world) pending() int64 {
+	p, err := w.client.XPending(context.Background(), testStream, testGroup).Result()
+	if err != nil {
+		return -1
+	}
+	return p.Count
+}
+
+// settled reports whether the group has read and acknowledged everything.
+func (w *world) settled() bool {
+	groups, err := w.client.XInfoGroups(context.Background(), testStream).Result()
+	if err != nil {
+		return false
+	}
+	for _, g := range groups {
+		if g.Name == testGroup {
+			return g.Pending == 0 && g.Lag == 0
+		}
+	}
+	return false
+}

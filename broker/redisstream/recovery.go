@@ -1,0 +1,175 @@
+package redisstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"example.com/orderfanout/broker"
+)
+
+// recover takes over entries whose consumer is gone, until ctx is done. It carries its cursor on, so that entries at
+// the front that it cannot take never hide later ones.
+func (s *session) recover(ctx context.Context) {
+	calm := calm{log: s.log, what: "take over entries"}
+	others, own := "-", "-"
+	for sleep(ctx, jitter(s.cfg.ClaimIdle/6)) {
+		// Own entries that nobody here knows of: their reply was lost on the way.
+		next, err := s.sweep(ctx, takeArgs{owner: s.name, idle: s.cfg.ClaimIdle, start: own})
+		own = next
+		if err == nil && time.Now().UnixNano() >= s.noClaim.Load() {
+			others, err = s.sweep(ctx, takeArgs{idle: s.cfg.ClaimIdle, start: others})
+		}
+		if err == nil {
+			calm.ok()
+			continue
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		s.holdClaims(time.Now())
+		if groupGone(err) {
+			err = errors.Join(err, s.makeGroup(ctx))
+		}
+		sleep(ctx, calm.fail(err))
+	}
+}
+
+// sweep takes pages until the end of the pending entries or as long as there is room, and returns where to go on.
+func (s *session) sweep(ctx context.Context, a takeArgs) (next string, err error) {
+	for {
+		if a.most = min(s.table.roomNow(), 100); a.most == 0 {
+			return a.start, nil
+		}
+		next, err := s.take(ctx, a)
+		if err != nil {
+			return a.start, err
+		}
+		if next == "" {
+			return "-", nil
+		}
+		a.start = next
+	}
+}
+
+type takeArgs struct {
+	owner string // "" for any
+	idle  time.Duration
+	start string
+	most  int
+}
+
+// take makes this consumer the owner of pending entries and takes them in. It returns the start of the next page, ""
+// at the end.
+func (s *session) take(ctx context.Context, a takeArgs) (next string, err error) {
+	ctx, cancel := s.detached(ctx)
+	defer cancel()
+	args := []any{s.cfg.Group, s.name, a.idle.Milliseconds(), a.start, a.most, a.owner}
+	for _, id := range s.table.stuck() {
+		args = append(args, id)
+	}
+	reply, err := takeScript.Run(ctx, s.cmds, []string{s.cfg.Stream, failKey(s.cfg.Stream, s.cfg.Group)}, args...).Slice()
+	if err != nil {
+		return a.start, err
+	}
+	if len(reply) == 0 {
+		return a.start, errReply
+	}
+	next, _ = reply[0].(string)
+	var taken []*entry
+	for _, item := range reply[1:] {
+		e, owner, err := takenEntry(item)
+		if err != nil {
+			return a.start, err
+		}
+		if len(e.fields) == 0 {
+			s.report(e, broker.Lost, 0, errBodyGone)
+			continue
+		}
+		if owner != s.name {
+			s.log.Info("took over an entry", "entry_id", e.EntryID, "event_id", e.ID, "from", owner, "deliveries", e.deliveries)
+		}
+		if wait := s.wariness(e); wait > 0 && e.due.Before(time.Now().Add(wait)) {
+			e.due = time.Now().Add(wait)
+		}
+		taken = append(taken, e)
+	}
+	s.accept(taken)
+	return next, nil
+}
+
+// wariness is how long to leave an entry on which workers were lost before, so that a crash loop is slow and healthy
+// entries pass meanwhile.
+func (s *session) wariness(e *entry) time.Duration {
+	if !e.alone() {
+		return 0
+	}
+	return jitter(min(s.cfg.backoff(e.deliveries-1), s.cfg.ClaimIdle))
+}
+
+// takenEntry reads one entry of takeScript's reply.
+func takenEntry(item any) (e *entry, owner string, err error) {
+	list, ok := item.([]any)
+	if !ok || len(list) != 6 {
+		return nil, "", errReply
+	}
+	id, _ := list[0].(string)
+	owner, _ = list[1].(string)
+	deliveries, _ := list[2].(int64)
+	failures, _ := list[3].(int64)
+	wait, _ := list[4].(int64)
+	values, ok := list[5].([]any)
+	if !ok {
+		return nil, "", fmt.Errorf("%w: entry %s", errReply, id)
+	}
+	fields := make([]string, len(values))
+	for i, v := range values {
+		fields[i], _ = v.(string)
+	}
+	e = newEntry(id, fields)
+	e.deliveries, e.started = int(deliveries), false
+	e.failures, e.failed = int(failures), failures > 0
+	if wait > 0 {
+		e.due = time.Now().Add(time.Duration(wait) * time.Millisecond)
+	}
+	return e, owner, nil
+}
+
+// roomNow is for how many entries there is room.
+func (t *table) roomNow() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.space()
+}
+
+// stuck returns the ids of entries whose handler ignores its cancel: others may take them, this consumer must not.
+func (t *table) stuck() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var ids []string
+	for id, e := range t.held {
+		if e.state == stuck {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// tidy removes consumers that are gone for good, now and then, until ctx is done.
+func (s *session) tidy(ctx context.Context) {
+	calm := calm{log: s.log, what: "remove old consumers"}
+	for sleep(ctx, jitter(max(min(s.cfg.ConsumerExpiry/6, 10*time.Minute), 100*time.Millisecond))) {
+		removed, err := tidyScript.Run(ctx, s.cmds, []string{s.cfg.Stream},
+			s.cfg.Group, s.name, s.cfg.ConsumerExpiry.Milliseconds()).StringSlice()
+		switch {
+		case err == nil:
+			calm.ok()
+			if len(removed) > 0 {
+				s.log.Info("removed consumers that were idle with nothing pending", "consumers", removed)
+			}
+		case ctx.Err() == nil && !groupGone(err):
+			calm.fail(err)
+		}
+	}
+}

@@ -1,0 +1,263 @@
+package redisstream
+
+import (
+	"container/heap"
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+const (
+	// lookahead is how much work is read ahead of the workers: quick handlers never wait for a reply of Redis, and
+	// slow ones take no more entries from other consumers than they can start at once.
+	lookahead = 20 * time.Millisecond
+	// aheadMost bounds the entries read ahead.
+	aheadMost = 512
+	// readMost bounds one read.
+	readMost = 256
+)
+
+var errLost = errors.New("another consumer owns the entry now")
+
+// table holds the entries that this consumer owns, and hands them to its workers. Its rules on who may run when:
+//
+//   - an entry on which two workers were lost runs with nothing beside it;
+//   - after an outage of a dependency one run at a time probes whether it is back;
+//   - an entry that failed with others in a batch runs in a batch of one.
+type table struct {
+	cfg  *Config
+	mu   sync.Mutex
+	work *sync.Cond // a worker may find something in pick
+
+	held    map[string]*entry
+	queue   queue
+	solo    queue // entries that must run alone
+	waiting dueHeap
+	epoch   uint64 // counts the times that the group was made
+
+	busy      int  // runs going on
+	exclusive bool // one of them must be the only one
+	closed    bool
+	cost      time.Duration // what an entry takes of a worker's time, averaged over the last runs
+	lastRun   time.Time     // when a run last ended, or the first entry after a pause came in
+
+	outages     int // runs in a row that met a dependency that is down
+	pausedUntil time.Time
+	probing     bool
+	outage      error
+	successes   uint64
+
+	readerWaits bool
+	room        chan struct{} // tells the reader to look again
+	tick        chan struct{} // tells the clock to look again
+}
+
+func newTable(cfg *Config) *table {
+	t := &table{cfg: cfg, held: map[string]*entry{}, room: make(chan struct{}, 1), tick: make(chan struct{}, 1)}
+	t.work = sync.NewCond(&t.mu)
+	return t
+}
+
+// add takes entries in, to be run or, where they are due later, to wait. One that is held already is not taken twice: it
+// was read again because the group was made anew.
+func (t *table) add(entries []*entry) {
+	now := time.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.busy == 0 && t.queue.len() == 0 {
+		t.lastRun = now
+	}
+	for _, e := range entries {
+		e.epoch, e.renewed = t.epoch, now
+		if have, ok := t.held[e.EntryID]; ok {
+			have.epoch, have.renewed = t.epoch, now
+			continue
+		}
+		t.held[e.EntryID] = e
+		if e.due.After(now) {
+			t.putOff(e)
+		} else {
+			t.ready(e)
+		}
+	}
+}
+
+// ready queues an entry for a worker. The caller holds the lock.
+func (t *table) ready(e *entry) {
+	e.state = queued
+	if e.alone() {
+		t.solo.push(e)
+	} else {
+		t.queue.push(e)
+	}
+	t.work.Signal()
+}
+
+// putOff lets an entry wait until its due time. The caller holds the lock.
+func (t *table) putOff(e *entry) {
+	e.state = waiting
+	e.detach()
+	heap.Push(&t.waiting, e)
+	notify(t.tick)
+}
+
+// next waits for work and marks it as running. It returns nil when the table is closed.
+func (t *table) next() []*entry {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for !t.closed {
+		now := time.Now()
+		if batch := t.pick(now); batch != nil {
+			t.busy++
+			for _, e := range batch {
+				e.state, e.began, e.cancel = running, now, nil
+			}
+			t.offer()
+			return batch
+		}
+		t.work.Wait()
+	}
+	return nil
+}
+
+func (t *table) pick(now time.Time) []*entry {
+	if t.exclusive || now.Before(t.pausedUntil) {
+		return nil
+	}
+	probe := t.outages > 0
+	if probe && t.probing {
+		return nil
+	}
+	if t.solo.drop(); t.solo.len() > 0 && (!probe || t.queue.len() == 0) {
+		if t.busy > 0 {
+			return nil // those that run finish first, and none starts meanwhile
+		}
+		t.exclusive, t.probing = true, probe
+		return []*entry{t.solo.pop()}
+	}
+	if t.queue.drop(); t.queue.len() == 0 {
+		return nil
+	}
+	t.probing = probe
+	batch := []*entry{t.queue.pop()}
+	if t.cfg.HandleBatch == nil || probe || batch[0].unfit() {
+		return batch
+	}
+	for t.queue.drop(); len(batch) < t.cfg.BatchSize && t.queue.len() > 0 && !t.queue.first().unfit(); t.queue.drop() {
+		batch = append(batch, t.queue.pop())
+	}
+	return batch
+}
+
+// unfit reports whether the entry must be kept out of batches.
+func (e *entry) unfit() bool { return e.single || e.bury != nil || e.failures > 0 }
+
+// ran notes the end of a run of n entries.
+func (t *table) ran(n int, took time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.busy--
+	t.lastRun = time.Now()
+	if n > 0 {
+		per := max(took/time.Duration(n), 1)
+		t.cost += (per - t.cost) / 8
+		if t.cost == 0 || per > lookahead && t.cost < per {
+			t.cost = per // a slow one may be the first of many: stop reading ahead at once
+		}
+	}
+	if t.exclusive || t.probing {
+		t.exclusive, t.probing = false, false
+		t.work.Broadcast()
+	}
+	if t.solo.len() > 0 && t.busy == 0 {
+		t.work.Signal()
+	}
+	t.offer()
+}
+
+// awaitRoom waits until there is room for entries and returns for how many, or 0 when ctx is done.
+func (t *table) awaitRoom(ctx context.Context) int {
+	for {
+		t.mu.Lock()
+		n := t.space()
+		t.readerWaits = n == 0
+		t.mu.Unlock()
+		if n > 0 {
+			return n
+		}
+		select {
+		case <-t.room:
+		case <-ctx.Done():
+			return 0
+		}
+	}
+}
+
+// offer tells a waiting reader that there is room. The caller holds the lock.
+func (t *table) offer() {
+	if t.readerWaits && t.space() > 0 {
+		t.readerWaits = false
+		notify(t.room)
+	}
+}
+
+// space is how many entries to read now. The caller holds the lock.
+func (t *table) space() int {
+	n := min(t.limit()-t.queue.len()-t.solo.len(), MaxHeld-len(t.held), readMost)
+	return max(n, 0)
+}
+
+// limit is how many entries may be queued. The caller holds the lock.
+func (t *table) limit() int {
+	switch {
+	case t.closed || t.exclusive:
+		return 0
+	case t.outages > 0:
+		return 1 // something to probe with
+	}
+	workers, each := t.cfg.Concurrency, 1
+	if t.cfg.HandleBatch != nil {
+		each = t.cfg.BatchSize
+	}
+	free, ahead := (workers-t.busy)*each, 0
+	if t.cost > 0 {
+		ahead = min(int(lookahead/t.cost)*workers, max(aheadMost, 2*t.cfg.BatchSize))
+	}
+	if t.queue.len()*2 > ahead {
+		ahead = 0 // refill when half is gone: a few large reads rather than many small ones
+	}
+	return free + ahead
+}
+
+// forget drops entries that were acknowledged, buried or lost.
+func (t *table) forget(entries ...*entry) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, e := range entries {
+		t.drop(e)
+	}
+	t.offer()
+}
+
+// drop takes an entry out of the table. The caller holds the lock.
+func (t *table) drop(e *entry) {
+	if t.held[e.EntryID] == e {
+		delete(t.held, e.EntryID)
+	}
+}
+
+// close lets no run start any more and wakes the workers, which end.
+func (t *table) close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closed = true
+	t.work.Broadcast()
+}
+
+func notify(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
