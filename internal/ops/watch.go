@@ -26,7 +26,7 @@ const (
 func (s *Service) WatchGroup(opts *redis.Options, stream, group string) {
 	o := *opts
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = watchTimeout, watchTimeout, watchTimeout, watchTimeout
-	o.ContextTimeoutEnabled, o.MaxRetries, o.PoolSize, o.MinIdleConns = true, -1, 1, 0
+	o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries, o.PoolSize, o.MinIdleConns = true, -1, 1, 1, 0
 	w := &groupWatch{client: redis.NewClient(&o), stream: stream, group: group}
 	s.Metrics.MustRegister(w)
 	s.mu.Lock()
