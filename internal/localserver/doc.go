@@ -9,7 +9,7 @@
 //	redis.go         StartRedis, Redis
 //	postgres.go      StartPostgres, Postgres
 //	initdb.go        the making of a new Postgres cluster, and the user it runs as
-//	process.go       one child process: start, wait, its last lines
+//	process.go       Process, one child: start, signal, wait, its last lines
 //	start.go         waiting for a server, URLs
 //	port.go          free ports
 //	binary.go        where the servers' programs are found

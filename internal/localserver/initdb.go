@@ -107,14 +107,14 @@ func makeCluster(ctx context.Context, initdb, dir, password string, noSync bool,
 	cmd.Dir = fresh
 	cmd.Env = postgresEnv()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: cred}
-	p, err := startProcess(cmd, nil, syscall.SIGKILL)
+	p, err := StartProcess(cmd, nil, syscall.SIGKILL)
 	if err != nil {
 		return err
 	}
 	select {
 	case <-p.done:
 	case <-ctx.Done():
-		p.signal(syscall.SIGKILL)
+		p.Signal(syscall.SIGKILL)
 		<-p.done
 		return ctx.Err()
 	}

@@ -35,7 +35,7 @@ type Postgres struct {
 	cfg PostgresConfig
 
 	mu   sync.Mutex
-	proc *process
+	proc *Process
 }
 
 // StartPostgres starts a postgres and returns once it takes connections. As root it returns an ErrUnreachable where
@@ -89,11 +89,11 @@ func (p *Postgres) start(ctx context.Context) error {
 	cmd.Env = postgresEnv()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: postgresUser()}
 	// SIGQUIT, since after a SIGKILL its children would hold its shared memory for a while.
-	proc, err := startProcess(cmd, p.cfg.Output, syscall.SIGQUIT)
+	proc, err := StartProcess(cmd, p.cfg.Output, syscall.SIGQUIT)
 	if err != nil {
 		return err
 	}
-	ready := func() (bool, error) { return statusReady(p.cfg.Dir, proc.pid()), nil }
+	ready := func() (bool, error) { return statusReady(p.cfg.Dir, proc.Pid()), nil }
 	if err := waitReady(ctx, proc, ready, "Address already in use"); err != nil {
 		killTree(proc)
 		return err
@@ -124,12 +124,12 @@ func (p *Postgres) DatabaseURL(database, role, password string) string {
 func (p *Postgres) Port() int { return p.cfg.Port }
 
 // Pid returns the process id of the running, or else of the last, postgres.
-func (p *Postgres) Pid() int { return p.current().pid() }
+func (p *Postgres) Pid() int { return p.current().Pid() }
 
 // Exited returns a channel that is closed when the postgres of now has ended.
 func (p *Postgres) Exited() <-chan struct{} { return p.current().done }
 
-func (p *Postgres) current() *process {
+func (p *Postgres) current() *Process {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.proc
@@ -139,23 +139,23 @@ func (p *Postgres) current() *process {
 func (p *Postgres) Kill() error { return killTree(p.current()) }
 
 // killTree stops the parent first, so that no child is born meanwhile.
-func killTree(p *process) error {
-	if err := p.signal(syscall.SIGSTOP); err != nil {
+func killTree(p *Process) error {
+	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
 	signalChildren(p, syscall.SIGKILL)
-	if err := p.signal(syscall.SIGKILL); err != nil {
+	if err := p.Signal(syscall.SIGKILL); err != nil {
 		return err
 	}
 	<-p.done
 	return nil
 }
 
-func signalChildren(p *process, sig syscall.Signal) {
-	if !p.running() {
+func signalChildren(p *Process, sig syscall.Signal) {
+	if !p.Running() {
 		return
 	}
-	for _, child := range childrenOf(p.pid()) {
+	for _, child := range childrenOf(p.Pid()) {
 		syscall.Kill(child, sig)
 	}
 }
@@ -163,7 +163,7 @@ func signalChildren(p *process, sig syscall.Signal) {
 // Pause freezes it and its children (SIGSTOP): connections stay open and nothing is answered.
 func (p *Postgres) Pause() error {
 	proc := p.current()
-	if err := proc.signal(syscall.SIGSTOP); err != nil {
+	if err := proc.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
 	signalChildren(proc, syscall.SIGSTOP)
@@ -174,19 +174,19 @@ func (p *Postgres) Pause() error {
 func (p *Postgres) Resume() error {
 	proc := p.current()
 	signalChildren(proc, syscall.SIGCONT)
-	return proc.signal(syscall.SIGCONT)
+	return proc.Signal(syscall.SIGCONT)
 }
 
 // Stop ends it in order, rolling back what runs; after ten seconds it is killed. Stopping it twice is no error.
 func (p *Postgres) Stop() error {
 	proc := p.current()
-	if err := proc.signal(syscall.SIGINT); err != nil {
+	if err := proc.Signal(syscall.SIGINT); err != nil {
 		return err
 	}
 	if err := p.Resume(); err != nil {
 		return err
 	}
-	if proc.wait(10 * time.Second) {
+	if proc.Wait(10 * time.Second) {
 		return nil
 	}
 	return p.Kill()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"runtime"
 	"strings"
@@ -12,18 +13,18 @@ import (
 	"time"
 )
 
-// process is one child that has been started.
-type process struct {
+// Process is one child that has been started.
+type Process struct {
 	cmd *exec.Cmd
 	out *lines
 	// done is closed once the child has ended and was waited for.
 	done chan struct{}
 }
 
-// startProcess starts cmd in a process group of its own. Its output goes to out, where that is not nil, and its last
+// StartProcess starts cmd in a process group of its own. Its output goes to out, where that is not nil, and its last
 // lines are kept. On Linux the child gets the signal death when this program ends.
-func startProcess(cmd *exec.Cmd, out io.Writer, death syscall.Signal) (*process, error) {
-	p := &process{cmd: cmd, out: &lines{to: out}, done: make(chan struct{})}
+func StartProcess(cmd *exec.Cmd, out io.Writer, death syscall.Signal) (*Process, error) {
+	p := &Process{cmd: cmd, out: &lines{to: out}, done: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = p.out, p.out
 	cmd.WaitDelay = time.Second // grandchildren may hold the output open
 	if cmd.SysProcAttr == nil {
@@ -50,9 +51,11 @@ func startProcess(cmd *exec.Cmd, out io.Writer, death syscall.Signal) (*process,
 	return p, nil
 }
 
-func (p *process) pid() int { return p.cmd.Process.Pid }
+// Pid returns its process id.
+func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
-func (p *process) running() bool {
+// Running tells whether it has not ended yet.
+func (p *Process) Running() bool {
 	select {
 	case <-p.done:
 		return false
@@ -61,19 +64,30 @@ func (p *process) running() bool {
 	}
 }
 
-// signal sends sig. A process that has ended already is no error.
-func (p *process) signal(sig syscall.Signal) error {
-	if !p.running() {
+// Exited returns a channel that is closed once it has ended.
+func (p *Process) Exited() <-chan struct{} { return p.done }
+
+// State tells how it ended; nil while it runs.
+func (p *Process) State() *os.ProcessState {
+	if p.Running() {
 		return nil
 	}
-	if err := syscall.Kill(p.pid(), sig); err != nil && err != syscall.ESRCH {
-		return fmt.Errorf("signal %s %d: %w", p.cmd.Path, p.pid(), err)
+	return p.cmd.ProcessState
+}
+
+// Signal sends sig. A process that has ended already is no error.
+func (p *Process) Signal(sig syscall.Signal) error {
+	if !p.Running() {
+		return nil
+	}
+	if err := syscall.Kill(p.Pid(), sig); err != nil && err != syscall.ESRCH {
+		return fmt.Errorf("signal %s %d: %w", p.cmd.Path, p.Pid(), err)
 	}
 	return nil
 }
 
-// wait tells whether the process ended within d.
-func (p *process) wait(d time.Duration) bool {
+// Wait tells whether the process ended within d.
+func (p *Process) Wait(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -38,7 +38,7 @@ type Redis struct {
 	cfg RedisConfig
 
 	mu   sync.Mutex
-	proc *process
+	proc *Process
 }
 
 // startLimit bounds the start of a server, which on a busy machine has much to load.
@@ -83,14 +83,14 @@ func (r *Redis) start(ctx context.Context) error {
 	cmd := exec.Command(program, append(args, r.cfg.Args...)...)
 	cmd.Dir = r.cfg.Dir
 	// What it has written is with the kernel, so a kill loses nothing.
-	proc, err := startProcess(cmd, r.cfg.Output, syscall.SIGKILL)
+	proc, err := StartProcess(cmd, r.cfg.Output, syscall.SIGKILL)
 	if err != nil {
 		return err
 	}
 	// Its own log is asked, not the port: there another program could answer.
 	ready := func() (bool, error) { return proc.out.contains("Ready to accept connections"), nil }
 	if err := waitReady(ctx, proc, ready, "Address already in use"); err != nil {
-		proc.signal(syscall.SIGKILL)
+		proc.Signal(syscall.SIGKILL)
 		<-proc.done
 		return err
 	}
@@ -115,12 +115,12 @@ func (r *Redis) Options() *redis.Options {
 }
 
 // Pid returns the process id of the running, or else of the last, redis-server.
-func (r *Redis) Pid() int { return r.current().pid() }
+func (r *Redis) Pid() int { return r.current().Pid() }
 
 // Exited returns a channel that is closed when the redis-server of now has ended.
 func (r *Redis) Exited() <-chan struct{} { return r.current().done }
 
-func (r *Redis) current() *process {
+func (r *Redis) current() *Process {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.proc
@@ -129,7 +129,7 @@ func (r *Redis) current() *process {
 // Kill ends it with SIGKILL and waits until it is gone. Killing it twice is no error.
 func (r *Redis) Kill() error {
 	p := r.current()
-	if err := p.signal(syscall.SIGKILL); err != nil {
+	if err := p.Signal(syscall.SIGKILL); err != nil {
 		return err
 	}
 	<-p.done
@@ -137,21 +137,21 @@ func (r *Redis) Kill() error {
 }
 
 // Pause freezes it (SIGSTOP): its connections stay open and nothing is answered.
-func (r *Redis) Pause() error { return r.current().signal(syscall.SIGSTOP) }
+func (r *Redis) Pause() error { return r.current().Signal(syscall.SIGSTOP) }
 
 // Resume lets it go on after Pause.
-func (r *Redis) Resume() error { return r.current().signal(syscall.SIGCONT) }
+func (r *Redis) Resume() error { return r.current().Signal(syscall.SIGCONT) }
 
 // Stop ends it in order, also when it is frozen; after ten seconds it is killed. Stopping it twice is no error.
 func (r *Redis) Stop() error {
 	p := r.current()
-	if err := p.signal(syscall.SIGTERM); err != nil {
+	if err := p.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}
-	if err := p.signal(syscall.SIGCONT); err != nil {
+	if err := p.Signal(syscall.SIGCONT); err != nil {
 		return err
 	}
-	if p.wait(10 * time.Second) {
+	if p.Wait(10 * time.Second) {
 		return nil
 	}
 	return r.Kill()

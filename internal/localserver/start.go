@@ -14,7 +14,7 @@ const pollEvery = 10 * time.Millisecond
 
 // waitReady waits until ready returns true. Where the process ends before, the error has its last lines, and
 // is an ErrPortTaken if they hold the text taken.
-func waitReady(ctx context.Context, p *process, ready func() (bool, error), taken string) error {
+func waitReady(ctx context.Context, p *Process, ready func() (bool, error), taken string) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	tick := time.NewTicker(pollEvery)
