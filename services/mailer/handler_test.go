@@ -16,8 +16,6 @@ import (
 	"example.com/orderfanout/internal/localserver/servertest"
 )
 
-func TestMain(m *testing.M) { servertest.Main(m) }
-
 const eventID = "0198a7c2-0000-7000-8000-00000000000e"
 
 // worker is a mailer's handler with a Redis and a mail server of its own.
