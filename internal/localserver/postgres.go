@@ -120,6 +120,9 @@ func (p *Postgres) DatabaseURL(database, role, password string) string {
 	return serverURL("postgres", role, password, p.cfg.Port, "/"+database) + "?sslmode=disable"
 }
 
+// Password returns the superuser's.
+func (p *Postgres) Password() string { return p.cfg.Password }
+
 // Port returns the port.
 func (p *Postgres) Port() int { return p.cfg.Port }
 
