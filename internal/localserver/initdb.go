@@ -93,7 +93,7 @@ func makeCluster(ctx context.Context, initdb, dir, password string, noSync bool,
 	if password == "" {
 		args = append(args, "--auth", "trust")
 	} else {
-		file := dir + ".password"
+		file := fresh + "-password"
 		defer os.Remove(file)
 		if err := writeFile(file, password+"\n", cred); err != nil {
 			return err

@@ -14,10 +14,10 @@ var ErrPortTaken = errors.New("port is taken by another program")
 // startTries is how many free ports are tried when another program is quicker to take them.
 const startTries = 10
 
-// freePort returns a port that nobody listens on. It lies below the range that Linux and macOS take the ports of outgoing
+// FreePort returns a port that nobody listens on. It lies below the range that Linux and macOS take the ports of outgoing
 // connections from: a client that dials a dead server over and over could otherwise get the server's own port
 // as its own, and talk to itself.
-func freePort() (int, error) {
+func FreePort() (int, error) {
 	for range 100 {
 		port := 15000 + rand.IntN(17000)
 		if portFree(port) {
@@ -46,7 +46,7 @@ func onPort(port int, start func(port int) error) error {
 	}
 	var err error
 	for range startTries {
-		if port, err = freePort(); err != nil {
+		if port, err = FreePort(); err != nil {
 			return err
 		}
 		if err = start(port); !errors.Is(err, ErrPortTaken) {

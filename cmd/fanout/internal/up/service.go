@@ -89,10 +89,7 @@ func (s *service) drain(hurry context.Context, proc *localserver.Process, out *s
 	defer late.Stop()
 	select {
 	case <-proc.Exited():
-		if !proc.State().Success() {
-			return fmt.Errorf("%s ended with: %s", s.name, proc.State())
-		}
-		return nil
+		return drained(s.name, proc.State())
 	case <-late.C:
 	case <-hurry.Done():
 	}
@@ -101,6 +98,15 @@ func (s *service) drain(hurry context.Context, proc *localserver.Process, out *s
 	}
 	<-proc.Exited()
 	return fmt.Errorf("%s had not drained and was killed", s.name)
+}
+
+// drained returns an error where the service did not exit with 0. A service that had only just been started, and did not
+// listen to signals yet, ends by the signal itself and has nothing to drain.
+func drained(name string, state *os.ProcessState) error {
+	if status, ok := state.Sys().(syscall.WaitStatus); state.Success() || ok && status.Signaled() && status.Signal() == syscall.SIGTERM {
+		return nil
+	}
+	return fmt.Errorf("%s ended with: %s", name, state)
 }
 
 // ready tells whether the service can do its job.
