@@ -3,77 +3,151 @@ package redisstream
 import (
 	"context"
 	"errors"
-	"log/slog"
+	"fmt"
 	"strconv"
+	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"example.com/orderfanout/broker"
 )
 
-// bury moves an entry to the dead letters and acknowledges it, both or neither. Where Redis refuses (full memory, a
-// wrong type under the key) the entry stays pending and the burial alone is tried again.
-func (s *session) bury(ctx context.Context, e *entry, took time.Duration) {
-	owned, err := s.writeDead(ctx, e)
+// ErrNoDeadLetter says that there is no dead letter with that id: it was redriven or discarded before.
+var ErrNoDeadLetter = errors.New("no such dead letter")
+
+// DeadLetter is an entry that failed for good in one group.
+type DeadLetter struct {
+	ID       string       `json:"id"` // of the dead letter itself
+	Event    broker.Event `json:"-"`
+	Fields   []string     `json:"fields"` // names and values of the original entry
+	Reason   string       `json:"reason"` // malformed, permanent, max_attempts or max_deliveries
+	Error    string       `json:"error"`
+	Attempts int          `json:"attempts"`
+	EntryID  string       `json:"entry_id"` // of the original entry
+	Consumer string       `json:"consumer"`
+	At       time.Time    `json:"at"`
+}
+
+// DeadLetters are the dead letters of one group. They are never trimmed by themselves.
+type DeadLetters struct {
+	client        *redis.Client
+	stream, group string
+}
+
+// NewDeadLetters returns the dead letters of a group; client stays the caller's.
+func NewDeadLetters(client *redis.Client, stream, group string) *DeadLetters {
+	return &DeadLetters{client, stream, group}
+}
+
+// List returns up to count dead letters, oldest first, that come after the id ("" from the start).
+func (d *DeadLetters) List(ctx context.Context, after string, count int) ([]DeadLetter, error) {
+	start := "-"
+	if after != "" {
+		start = "(" + after
+	}
+	return d.between(ctx, start, "+", count)
+}
+
+// Get returns one dead letter, or [ErrNoDeadLetter].
+func (d *DeadLetters) Get(ctx context.Context, id string) (DeadLetter, error) {
+	list, err := d.between(ctx, id, id, 1)
 	if err != nil {
-		s.table.wait(e, max(s.buryCalm.fail(err), s.cfg.RetryMin))
-		return
+		return DeadLetter{}, err
 	}
-	s.buryCalm.ok()
-	if !owned {
-		s.lose(e, "")
-		return
+	if len(list) == 0 {
+		return DeadLetter{}, fmt.Errorf("%w: %s of group %s", ErrNoDeadLetter, id, d.group)
 	}
-	s.table.forget(e)
-	s.report(e, broker.Dead, took, errors.New(e.bury.err))
+	return list[0], nil
 }
 
-func (s *session) writeDead(ctx context.Context, e *entry) (owned bool, err error) {
-	ctx, cancel := s.detached(ctx)
-	defer cancel()
-	stream, group := s.cfg.Stream, s.cfg.Group
-	args := make([]any, 0, len(e.fields)+16)
-	args = append(args, group, s.name, e.EntryID, len(e.fields))
-	for _, f := range e.fields {
-		args = append(args, f)
-	}
-	args = append(args,
-		"dead_reason", e.bury.reason,
-		"dead_error", e.bury.err,
-		"dead_attempts", strconv.Itoa(e.failures),
-		"dead_entry_id", e.EntryID,
-		"dead_consumer", s.name,
-		"dead_at", time.Now().UTC().Format(time.RFC3339Nano))
-	n, err := deadScript.Run(ctx, s.cmds, []string{stream, DeadKey(stream, group), failKey(stream, group)}, args...).Int()
-	return n == 1, err
-}
-
-// note logs an error at most once a minute and leaves the waiting to somebody else.
-func (l *loud) note(err error) { l.fail(err) }
-
-// logOutcome writes the one line that an outcome gets.
-func (s *session) logOutcome(e *entry, outcome broker.Outcome, took time.Duration, err error) {
-	level := slog.LevelInfo
-	switch outcome {
-	case broker.Retried, broker.Lost:
-		level = slog.LevelWarn
-	case broker.Dead:
-		level = slog.LevelError
-	}
-	ctx := context.Background()
-	if !s.log.Enabled(ctx, level) {
-		return
-	}
-	attrs := make([]slog.Attr, 0, 8)
-	attrs = append(attrs,
-		slog.String("event_id", e.ID),
-		slog.String("entry_id", e.EntryID),
-		slog.String("subject", e.Subject),
-		slog.Int("attempt", e.Attempt),
-		slog.Int("delivery", e.Delivery.Delivery),
-		slog.String("outcome", string(outcome)),
-		slog.Float64("duration_ms", float64(took.Microseconds())/1000))
+func (d *DeadLetters) between(ctx context.Context, start, end string, count int) ([]DeadLetter, error) {
+	reply, err := d.client.Do(ctx, "XRANGE", DeadKey(d.stream, d.group), start, end, "COUNT", count).Slice()
 	if err != nil {
-		attrs = append(attrs, slog.String("error", err.Error()))
+		return nil, fmt.Errorf("list dead letters of group %s: %w", d.group, err)
 	}
-	s.log.LogAttrs(ctx, level, "event handled", attrs...)
+	var out []DeadLetter
+	for _, item := range reply {
+		pair, ok := item.([]any)
+		if !ok || len(pair) != 2 {
+			return nil, errReply
+		}
+		id, _ := pair[0].(string)
+		out = append(out, newDeadLetter(id, texts(pair[1])))
+	}
+	return out, nil
 }
+
+func newDeadLetter(id string, all []string) DeadLetter {
+	l := DeadLetter{ID: id, Fields: []string{}}
+	for i := 0; i+1 < len(all); i += 2 {
+		v := all[i+1]
+		switch all[i] {
+		case "dead_reason":
+			l.Reason = v
+		case "dead_error":
+			l.Error = v
+		case "dead_attempts":
+			l.Attempts, _ = strconv.Atoi(v)
+		case "dead_entry_id":
+			l.EntryID = v
+		case "dead_consumer":
+			l.Consumer = v
+		case "dead_at":
+			l.At, _ = time.Parse(time.RFC3339Nano, v)
+		default:
+			l.Fields = append(l.Fields, all[i], v)
+		}
+	}
+	l.Event = decode(l.Fields)
+	return l
+}
+
+// Redrive gives a dead letter back to its group, and to no other, as a new entry with fresh counts, and returns the
+// entry's id. The dead letter is gone then; doing it twice returns [ErrNoDeadLetter] and does nothing.
+func (d *DeadLetters) Redrive(ctx context.Context, id string) (entryID string, err error) {
+	entryID, err = redriveScript.Run(ctx, d.client, []string{DeadKey(d.stream, d.group), d.stream}, id, d.group).Text()
+	switch {
+	case err != nil && strings.Contains(err.Error(), "no fields"):
+		return "", fmt.Errorf("redrive %s of group %s: its entry had more fields than can be given back; see dead_fields", id, d.group)
+	case err != nil:
+		return "", fmt.Errorf("redrive %s of group %s: %w", id, d.group, err)
+	case entryID == "":
+		return "", fmt.Errorf("%w: %s of group %s", ErrNoDeadLetter, id, d.group)
+	}
+	return entryID, nil
+}
+
+// Discard removes a dead letter for good, or returns [ErrNoDeadLetter].
+func (d *DeadLetters) Discard(ctx context.Context, id string) error {
+	n, err := d.client.XDel(ctx, DeadKey(d.stream, d.group), id).Result()
+	if err != nil {
+		return fmt.Errorf("discard %s of group %s: %w", id, d.group, err)
+	}
+	if n == 0 {
+		return fmt.Errorf("%w: %s of group %s", ErrNoDeadLetter, id, d.group)
+	}
+	return nil
+}
+
+// redriveScript moves a dead letter back to the stream: added there and deleted here, or neither.
+//
+//	KEYS  dead letters, stream
+//	ARGV  id of the dead letter, group
+//	reply the id of the new entry, "" where there is no such dead letter
+var redriveScript = redis.NewScript(`
+local letter = redis.call('XRANGE', KEYS[1], ARGV[1], ARGV[1])[1]
+if not letter then return '' end
+local add, fields = {'XADD', KEYS[2], '*'}, letter[2]
+for i = 1, #fields, 2 do
+  if not string.match(fields[i], '^dead_') and fields[i] ~= 'onlygroup' then
+    add[#add + 1] = fields[i]
+    add[#add + 1] = fields[i + 1]
+  end
+end
+if #add == 3 then return redis.error_reply('ERR the dead letter has no fields of its entry') end
+add[#add + 1] = 'onlygroup'
+add[#add + 1] = ARGV[2]
+local id = redis.call(unpack(add))
+redis.call('XDEL', KEYS[1], ARGV[1])
+return id`)

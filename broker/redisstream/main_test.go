@@ -3,7 +3,6 @@ package redisstream
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"sync"
 	"testing"
@@ -23,11 +22,12 @@ const (
 	testGroup  = "bonus"
 )
 
-// bench is a Redis of the test's own and what the tests do with it.
+// world is a Redis of the test's own and what the tests do with it.
 type world struct {
 	testing.TB
 	server *localserver.Redis
 	client *redis.Client
+	added  int
 }
 
 func newWorld(t testing.TB, args ...string) *world {
@@ -35,17 +35,19 @@ func newWorld(t testing.TB, args ...string) *world {
 	server := servertest.Redis(t, args...)
 	client := redis.NewClient(server.Options())
 	t.Cleanup(func() { _ = client.Close() })
-	return &world{t, server, client}
+	return &world{TB: t, server: server, client: client}
 }
 
-// add appends n events and returns their ids.
+// add appends n new events and returns their ids.
 func (w *world) add(n int) []string {
 	w.Helper()
 	ids := make([]string, n)
 	pipe := w.client.Pipeline()
 	for i := range ids {
-		ids[i] = w.event(i).ID
-		pipe.Do(context.Background(), append([]any{"XADD", testStream, "*"}, encode(w.event(i))...)...)
+		ev := w.event(w.added)
+		w.added++
+		ids[i] = ev.ID
+		pipe.Do(context.Background(), append([]any{"XADD", testStream, "*"}, encode(ev)...)...)
 	}
 	if _, err := pipe.Exec(context.Background()); err != nil {
 		w.Fatal(err)
@@ -64,7 +66,7 @@ func (w *world) event(i int) broker.Event {
 func (w *world) config(handle broker.Handler) Config {
 	return Config{
 		Stream: testStream, Group: testGroup, Name: "one", Handle: handle, ClaimIdle: 400 * time.Millisecond, HandlerTimeout: 5 * time.Second,
-		RetryMin: 10 * time.Millisecond, RetryMax: 50 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		RetryMin: 10 * time.Millisecond, RetryMax: 50 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
 	}
 }
 
@@ -114,4 +116,8 @@ func (w *world) settled() bool {
 		}
 	}
 	return false
+}
+
+func pendingArgs() *redis.XPendingExtArgs {
+	return &redis.XPendingExtArgs{Stream: testStream, Group: testGroup, Start: "-", End: "+", Count: 100}
 }

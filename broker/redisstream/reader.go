@@ -1,6 +1,7 @@
 package redisstream
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -100,12 +101,16 @@ func groupGone(err error) bool { return strings.Contains(err.Error(), "NOGROUP")
 
 // readNew reads entries that nobody was given before.
 func (s *session) readNew(ctx context.Context, most int) error {
-	raw, err := s.reads.DoRaw(ctx, "XREADGROUP", "GROUP", s.cfg.Group, s.name,
-		"COUNT", most, "BLOCK", block.Milliseconds(), "STREAMS", s.cfg.Stream, ">").Bytes()
+	s.answer.Reset()
+	if s.answer.Cap() > 1<<20 { // after unusually large entries
+		s.answer = bytes.Buffer{}
+	}
+	err := s.reads.DoRawWriteTo(ctx, &s.answer, "XREADGROUP", "GROUP", s.cfg.Group, s.name,
+		"COUNT", most, "BLOCK", block.Milliseconds(), "STREAMS", s.cfg.Stream, ">").Err()
 	if err != nil {
 		return err
 	}
-	entries, err := parseEntries(raw)
+	entries, err := parseEntries(s.answer.String())
 	if err != nil {
 		return err
 	}

@@ -20,8 +20,8 @@ type serverError string
 func (e serverError) Error() string { return string(e) }
 
 // parseEntries returns the entries of the answer, none where it is nil.
-func parseEntries(raw []byte) ([]*entry, error) {
-	r := reply{string(raw)}
+func parseEntries(raw string) ([]*entry, error) {
+	r := reply{raw}
 	streams, err := r.array()
 	if err != nil || streams < 1 {
 		return nil, err

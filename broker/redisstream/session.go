@@ -1,6 +1,7 @@
 package redisstream
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
 	"sync"
@@ -29,8 +30,9 @@ type session struct {
 	acks  acks
 	plate nameplate
 
-	reads *redis.Client // one connection, for XREADGROUP alone
-	cmds  *redis.Client
+	reads  *redis.Client // one connection, for XREADGROUP alone
+	answer bytes.Buffer  // what it answered last, for the reader alone
+	cmds   *redis.Client
 
 	readerID   atomic.Int64 // of the connection that reads, for CLIENT UNBLOCK
 	renamed    atomic.Bool  // a connection was made: look at the name again

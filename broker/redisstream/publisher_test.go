@@ -1,0 +1,107 @@
+package redisstream
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"example.com/orderfanout/broker"
+)
+
+func (w *world) publisher(cfg PublisherConfig) *Publisher {
+	w.Helper()
+	cfg.Stream = testStream
+	p, err := NewPublisher(w.server.Options(), cfg)
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() { _ = p.Close() })
+	return p
+}
+
+// TestLossIsSeen: the receipt says that events may be lost where the server restarted or the stream went back.
+func TestLossIsSeen(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	for name, test := range map[string]struct {
+		happen func(w *world)
+		lost   bool
+	}{
+		"nothing":  {func(*world) {}, false},
+		"trimmed":  {func(w *world) { w.client.XTrimMaxLen(ctx, testStream, 0) }, false},
+		"DEL":      {func(w *world) { w.client.Del(ctx, testStream) }, true},
+		"FLUSHALL": {func(w *world) { w.client.FlushAll(ctx) }, true},
+		"restart": {func(w *world) {
+			if err := errors.Join(w.server.Kill(), w.server.Restart()); err != nil {
+				w.Fatal(err)
+			}
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			p := w.publisher(PublisherConfig{})
+			first, err := p.Publish(ctx, []broker.Event{w.event(0), w.event(1)}, broker.Position{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if first.Lost || len(first.EntryIDs) != 2 || first.Position.Server == "" || first.Position.Last != first.EntryIDs[1] {
+				t.Fatalf("receipt %+v", first)
+			}
+			test.happen(w)
+			var second broker.Receipt
+			w.eventually("published", func() bool {
+				second, err = p.Publish(ctx, []broker.Event{w.event(2)}, first.Position)
+				return err == nil
+			})
+			if second.Lost != test.lost {
+				t.Errorf("lost %t, want %t", second.Lost, test.lost)
+			}
+			third, err := p.Publish(ctx, []broker.Event{w.event(3)}, second.Position)
+			if err != nil || third.Lost {
+				t.Errorf("then lost %t, %v; want it told once", third.Lost, err)
+			}
+		})
+	}
+}
+
+// TestFull: at twice MaxLen, and at 80 % of maxmemory, nothing is appended.
+func TestFull(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	w := newWorld(t)
+	w.add(20)
+	if _, err := w.publisher(PublisherConfig{MaxLen: 10}).Publish(ctx, []broker.Event{w.event(0)}, broker.Position{}); !errors.Is(err, broker.ErrFull) {
+		t.Errorf("got %v at twice MaxLen, want ErrFull", err)
+	}
+	w.client.ConfigSet(ctx, "maxmemory", "1mb")
+	if _, err := w.publisher(PublisherConfig{}).Publish(ctx, []broker.Event{w.event(0)}, broker.Position{}); !errors.Is(err, broker.ErrFull) {
+		t.Errorf("got %v with little memory, want ErrFull", err)
+	}
+	w.client.ConfigSet(ctx, "maxmemory", "0")
+	if _, err := w.publisher(PublisherConfig{}).Publish(ctx, []broker.Event{w.event(0)}, broker.Position{}); err != nil {
+		t.Error(err)
+	}
+	if n := w.length(); n != 21 {
+		t.Errorf("%d entries, want 21", n)
+	}
+}
+
+// TestRefusedBatchAppendsNothing: all or none.
+func TestRefusedBatchAppendsNothing(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	w := newWorld(t)
+	p := w.publisher(PublisherConfig{})
+	if _, err := p.Publish(ctx, []broker.Event{w.event(0)}, broker.Position{}); err != nil {
+		t.Fatal(err)
+	}
+	w.client.ConfigSet(ctx, "maxmemory", "1") // asked for room a moment ago: the server itself refuses
+	if _, err := p.Publish(ctx, []broker.Event{w.event(1), w.event(2)}, broker.Position{}); err == nil {
+		t.Error("published with full memory")
+	}
+	w.client.ConfigSet(ctx, "maxmemory", "0")
+	if n := w.length(); n != 1 {
+		t.Errorf("%d entries, want 1", n)
+	}
+}
