@@ -47,7 +47,7 @@ func TestKilledInTheMiddle(t *testing.T) {
 	if _, err := tx.Exec(ctx, `create table bonus_accounts (x int)`); err != nil {
 		t.Fatal(err)
 	}
-	cmd, out := program(url)
+	cmd, _ := program(url)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestKilledInTheMiddle(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	cmd, out = program(url)
+	cmd, out := program(url)
 	if err := cmd.Run(); err == nil || cmd.ProcessState.ExitCode() != 1 {
 		t.Fatalf("after the kill: %v, want exit 1:\n%s", err, out)
 	}

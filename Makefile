@@ -1,0 +1,46 @@
+# Everything that a person types here. `make` lists it.
+
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+
+# All modules of go.work: as directories, and as patterns for one go command over all of them.
+DIRS     = $(shell go list -m -f '{{.Dir}}')
+PACKAGES = $(addsuffix /...,$(DIRS))
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*## ' Makefile | awk -F ':.*## ' '{ printf "  make %-6s %s\n", $$1, $$2 }'
+
+.PHONY: up
+up: servers ## run the whole system without Docker (docker compose up --build runs it with Docker)
+	@go build -buildvcs=false -o .fanout/bin/fanout ./cmd/fanout && exec .fanout/bin/fanout up
+
+.PHONY: down
+down: ## remove the data of `make up`, after a question (YES=1: none)
+	@go run -buildvcs=false ./cmd/fanout down $(if $(filter 1,$(YES)),--yes)
+
+.PHONY: test
+test: servers ## all tests of all modules with the race detector
+	go test -race -count=1 -timeout 5m $(PACKAGES)
+
+.PHONY: race
+race: servers ## all tests ten times over, to find those that fail now and then
+	go test -race -count=10 -timeout 60m $(PACKAGES)
+
+.PHONY: bench
+bench: servers ## all benchmarks
+	go test -run '^$$' -bench . -benchmem -timeout 60m $(PACKAGES)
+
+.PHONY: lint
+lint: ## gofmt, vet, staticcheck, tidy modules, and each module on its own
+	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "gofmt -w these:"; echo "$$unformatted"; exit 1; fi
+	go vet $(PACKAGES)
+	go run $(STATICCHECK) $(PACKAGES)
+	@for dir in $(DIRS); do \
+		echo "go mod tidy -diff, go build ./... in $$dir" && cd "$$dir" && \
+		GOWORK=off go mod tidy -diff && GOWORK=off go build -buildvcs=false -o /dev/null ./... || exit 1; \
+	done
+
+# Redis and PostgreSQL, which the tests and `make up` start as processes of their own.
+.PHONY: servers
+servers:
+	@deploy/install-servers
