@@ -60,11 +60,10 @@ func (p *Publisher) Close() error { return p.client.Close() }
 // returns [broker.ErrFull] where the stream has reached twice MaxLen or 80 % of maxmemory is used; that is asked at most
 // every 100 ms.
 func (p *Publisher) Publish(ctx context.Context, events []broker.Event, known broker.Position) (broker.Receipt, error) {
-	if len(events) == 0 {
-		return broker.Receipt{Position: known}, nil
-	}
-	if err := p.room(ctx); err != nil {
-		return broker.Receipt{}, err
+	if len(events) > 0 {
+		if err := p.room(ctx); err != nil {
+			return broker.Receipt{}, err
+		}
 	}
 	pipe := p.client.TxPipeline()
 	server := pipe.Do(ctx, "INFO", "server")
@@ -84,9 +83,13 @@ func (p *Publisher) Publish(ctx context.Context, events []broker.Event, known br
 			return broker.Receipt{}, fmt.Errorf("publish %d events to %s: %w", len(events), p.cfg.Stream, err)
 		}
 	}
-	receipt.Position = broker.Position{Server: infoField(info, "run_id"), Last: receipt.EntryIDs[len(events)-1]}
-	receipt.Lost = known.Server != "" && known.Server != receipt.Position.Server ||
-		known.Last != "" && idLess(lastGenerated(before), known.Last)
+	last := lastGenerated(before)
+	receipt.Lost = known.Last != "" && idLess(last, known.Last)
+	if len(events) > 0 {
+		last = receipt.EntryIDs[len(events)-1]
+	}
+	receipt.Position = broker.Position{Server: infoField(info, "run_id"), Last: last}
+	receipt.Lost = receipt.Lost || known.Server != "" && known.Server != receipt.Position.Server
 	return receipt, nil
 }
 

@@ -49,6 +49,13 @@ func TestLossIsSeen(t *testing.T) {
 				t.Fatalf("receipt %+v", first)
 			}
 			test.happen(w)
+			w.eventually("asked", func() bool {
+				asked, err := p.Publish(ctx, nil, first.Position)
+				if err == nil && asked.Lost != test.lost {
+					t.Errorf("asked without events: lost %t, want %t", asked.Lost, test.lost)
+				}
+				return err == nil
+			})
 			var second broker.Receipt
 			w.eventually("published", func() bool {
 				second, err = p.Publish(ctx, []broker.Event{w.event(2)}, first.Position)
