@@ -83,7 +83,10 @@ func (p *Publisher) Publish(ctx context.Context, events []broker.Event, known br
 			return broker.Receipt{}, fmt.Errorf("publish %d events to %s: %w", len(events), p.cfg.Stream, err)
 		}
 	}
-	last := lastGenerated(before)
+	last, err := lastGenerated(before)
+	if err != nil {
+		return broker.Receipt{}, fmt.Errorf("state of %s: %w", p.cfg.Stream, err)
+	}
 	receipt.Lost = known.Last != "" && idLess(last, known.Last)
 	if len(events) > 0 {
 		last = receipt.EntryIDs[len(events)-1]
@@ -134,18 +137,21 @@ func infoField(info, name string) string {
 }
 
 // lastGenerated returns the last id that the stream had given out, "0-0" where there was none.
-func lastGenerated(xinfo *redis.Cmd) string {
+func lastGenerated(xinfo *redis.Cmd) (string, error) {
 	fields, err := xinfo.Slice()
+	if err != nil && strings.Contains(err.Error(), "no such key") {
+		return "0-0", nil
+	}
 	if err != nil {
-		return "0-0"
+		return "", err
 	}
 	for i := 0; i+1 < len(fields); i += 2 {
 		if name, _ := fields[i].(string); name == "last-generated-id" {
 			id, _ := fields[i+1].(string)
-			return id
+			return id, nil
 		}
 	}
-	return "0-0"
+	return "", errReply
 }
 
 // idLess compares two entry ids, milliseconds-sequence
