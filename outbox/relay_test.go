@@ -1,0 +1,227 @@
+package outbox_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/orderfanout/broker"
+	"example.com/orderfanout/outbox"
+)
+
+func TestPublishesInOrder(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	relay := w.start(t, never)
+	for i := range 3 {
+		w.add(t, eventIDs(i*40, 40)...)
+		relay.Wake()
+	}
+	w.wantEntries(t, eventIDs(0, 120))
+	w.waitPublished(t)
+	var ok bool
+	w.query(t, &ok, `select bool_and(entry_id is not null and published_at >= created_at) from outbox`)
+	if !ok {
+		t.Error("a row was marked without its entry id")
+	}
+	if got := relay.Stats(); got.Published != 120 || got.Republished != 0 || got.Parked != 0 {
+		t.Errorf("Stats = %+v, want 120 published", got)
+	}
+}
+
+// A small batch is no limit on how much goes out.
+func TestPublishesBatchAfterBatch(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.add(t, eventIDs(0, 95)...)
+	cfg := never
+	cfg.BatchSize = 10
+	w.start(t, cfg)
+	w.wantEntries(t, eventIDs(0, 95))
+}
+
+// Large events end a batch early.
+func TestBatchIsBoundedInBytes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var events []broker.Event
+	for _, id := range eventIDs(0, 9) {
+		e := newEvent(id)
+		e.Data = []byte(strings.Repeat("x", 1<<20))
+		events = append(events, e)
+	}
+	w.addEvents(t, events...)
+	var mu sync.Mutex
+	var sizes []int
+	w.hook(func(_ context.Context, events []broker.Event) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if len(events) > 0 {
+			sizes = append(sizes, len(events))
+		}
+		return nil
+	})
+	w.start(t, never)
+	w.wantEntries(t, eventIDs(0, 9))
+	mu.Lock()
+	defer mu.Unlock()
+	if !slices.Equal(sizes, []int{4, 4, 1}) {
+		t.Errorf("batches of %d, want 4, 4 and 1", sizes)
+	}
+}
+
+func TestSweepFindsRowsWithoutWake(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start(t, outbox.RelayConfig{Sweep: 50 * time.Millisecond})
+	w.waitTurn(t)
+	w.add(t, eventIDs(0, 5)...)
+	w.wantEntries(t, eventIDs(0, 5))
+}
+
+// Ids are committed out of order: the lower one, committed later, is not passed over.
+func TestLateCommit(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	relay := w.start(t, never)
+	tx, err := w.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := outbox.Add(t.Context(), tx, newEvent("slow")); err != nil {
+		t.Fatal(err)
+	}
+	w.add(t, "fast")
+	relay.Wake()
+	w.wantEntries(t, []string{"fast"})
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	relay.Wake()
+	w.wantEntries(t, []string{"fast", "slow"})
+}
+
+// A quiet event costs the database two statements of the relay, and a turn for nothing one that writes nothing.
+func TestQuietEventCostsTwoStatements(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var statements atomic.Int64
+	counted := w.connect(t, "orders", func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = counter{&statements} })
+	relay := w.startOn(t, counted, never)
+	w.waitTurn(t)
+	// The listener begins at its own time and wakes the relay once, so the lowest of some figures counts.
+	event, nothing := int64(100), int64(100)
+	var before, after string
+	for i := range 5 {
+		start := statements.Load()
+		w.add(t, fmt.Sprint("event", i))
+		relay.Wake()
+		w.waitPublished(t)
+		event = min(event, statements.Load()-start)
+
+		w.query(t, &before, `select xmin::text from outbox_relay`)
+		start = statements.Load()
+		relay.Wake()
+		waitUntil(t, "a turn is taken", func() bool { return statements.Load() > start })
+		w.waitIdle(t)
+		nothing = min(nothing, statements.Load()-start)
+		w.query(t, &after, `select xmin::text from outbox_relay`)
+	}
+	if event != 2 || nothing != 1 {
+		t.Errorf("an event took %d statements and a turn for nothing %d, want 2 and 1", event, nothing)
+	}
+	if before != after {
+		t.Error("a turn for nothing changed the lease")
+	}
+}
+
+// The schema may change under a running relay.
+func TestSchemaChange(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	relay := w.start(t, never)
+	w.add(t, "first")
+	relay.Wake()
+	w.waitPublished(t)
+	for i, change := range []string{
+		`alter table outbox add column note text`,
+		`alter table outbox alter column subject type varchar(200)`,
+		`alter table outbox_relay alter column broker_last type varchar(200)`,
+		`alter table outbox alter column source type varchar(100), alter column trace_parent type varchar(100)`,
+	} {
+		w.exec(t, change)
+		w.add(t, fmt.Sprint("after", i))
+		relay.Wake()
+		w.waitPublished(t)
+	}
+	if log := w.log.String(); log != "" {
+		t.Errorf("the relay complained: %s", log)
+	}
+}
+
+// On its way out a relay sees its batch through and lets the others begin at once.
+func TestRunDrains(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	entered, leave := make(chan struct{}), make(chan struct{})
+	w.hook(func(_ context.Context, events []broker.Event) error {
+		if len(events) > 0 {
+			close(entered)
+			<-leave
+		}
+		return nil
+	})
+	relay, err := outbox.NewRelay(w.pool, w, w.config(never))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- relay.Run(ctx) }()
+	w.add(t, "a")
+	relay.Wake()
+	<-entered
+	cancel()
+	close(leave)
+	if err := <-done; err != nil {
+		t.Errorf("Run = %v", err)
+	}
+	w.wantEntries(t, []string{"a"})
+	var published, free bool
+	w.query(t, &published, `select published_at is not null from outbox`)
+	w.query(t, &free, `select expires_at <= clock_timestamp() from outbox_relay`)
+	if !published || !free {
+		t.Errorf("published %t, lease free %t; want both", published, free)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	t.Parallel()
+	for name, cfg := range map[string]outbox.RelayConfig{
+		"BatchSize":      {BatchSize: -1},
+		"a time":         {Sweep: -1},
+		"LeaseTimeout":   {LeaseTimeout: time.Second, PublishTimeout: time.Second},
+		"PublishTimeout": {PublishTimeout: time.Hour},
+	} {
+		if _, err := outbox.NewRelay(nil, nil, cfg); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: err = %v", name, err)
+		}
+	}
+}
+
+type counter struct{ n *atomic.Int64 }
+
+func (c counter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	c.n.Add(1)
+	return ctx
+}
+
+func (c counter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}

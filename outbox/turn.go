@@ -1,0 +1,131 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"example.com/orderfanout/broker"
+)
+
+// giveUpAfter failed publishes in a row a relay gives the lease up, in case another replica reaches the broker. Not sooner: a
+// broker that is away for all is then asked by one at a time.
+const giveUpAfter = 3
+
+// next says when to take the next turn.
+type next struct {
+	pause time.Duration // first do nothing, whoever calls
+	again bool          // then go on at once, rather than wait to be woken
+}
+
+// turn takes the lease and a batch, publishes it, and marks it. own says that a row of this process waits.
+func (r *Relay) turn(ctx context.Context, own bool) next {
+	if r.unmarked != nil {
+		// Marking comes first: taken again, these rows would go out twice.
+		return r.finish(ctx, r.unmarked)
+	}
+	asked := time.Now()
+	b, err := r.take(ctx, r.force)
+	if err != nil {
+		return r.databaseFailed(err)
+	}
+	r.databaseWorked()
+	if !b.held {
+		if b.waiting {
+			return r.refused(ctx, own)
+		}
+		r.force = false
+		return r.probe(ctx, b.known)
+	}
+	// The lease ends later than this on the database's clock. A process that was frozen meanwhile publishes nothing.
+	limited, cancel := context.WithDeadline(ctx, asked.Add(r.cfg.LeaseTimeout))
+	defer cancel()
+	p, err := r.publish(limited, b)
+	if err != nil {
+		return r.publishFailed(ctx, err)
+	}
+	r.brokerWorked()
+	return r.finish(ctx, p)
+}
+
+// publish gives the batch to the broker, as a whole or, where it refuses that, row by row.
+func (r *Relay) publish(ctx context.Context, b *batch) (*published, error) {
+	receipt, err := r.ask(ctx, b.events, b.known)
+	if err != nil {
+		if errors.Is(err, broker.ErrFull) || timedOut(err) {
+			return nil, err // no row is to blame
+		}
+		return r.publishSingly(ctx, b, err)
+	}
+	r.tried = 0
+	return &published{ids: b.ids, entryIDs: receipt.EntryIDs, position: receipt.Position, lost: receipt.Lost, more: b.more}, nil
+}
+
+// ask is Publish within PublishTimeout. Without events the broker only compares itself with known.
+func (r *Relay) ask(ctx context.Context, events []broker.Event, known broker.Position) (broker.Receipt, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.PublishTimeout)
+	defer cancel()
+	return r.publisher.Publish(ctx, events, known)
+}
+
+// timedOut reports whether err is a time-out of a context or a connection.
+func timedOut(err error) bool {
+	var t interface{ Timeout() bool }
+	return errors.As(err, &t) && t.Timeout()
+}
+
+// finish marks what was published. Where that cannot be done now, it is remembered for the next turn.
+func (r *Relay) finish(ctx context.Context, p *published) next {
+	m, err := r.mark(ctx, p)
+	if err != nil {
+		r.unmarked = p
+		return r.databaseFailed(err)
+	}
+	r.unmarked, r.force = nil, false
+	r.databaseWorked()
+	if !m.held {
+		r.cfg.Logger.Warn("outbox: the lease was lost, events are published again", "events", len(p.ids))
+		return next{pause: refusedPause}
+	}
+	r.health.count(len(p.ids), m.republished)
+	if p.lost {
+		r.cfg.Logger.Warn("outbox: the broker may have lost its tail, events are published again",
+			"events", m.republished, "window_ms", r.cfg.RepublishWindow.Milliseconds())
+	}
+	return next{again: p.more || p.lost}
+}
+
+// refused tells whoever has the lease about this process's row. It may have looked before the row was there.
+func (r *Relay) refused(ctx context.Context, own bool) next {
+	if own {
+		if err := r.notify(ctx); err != nil {
+			return r.databaseFailed(err)
+		}
+	}
+	return next{pause: refusedPause}
+}
+
+// probe asks the broker, where nothing waits and it has not answered for a while, how far it is: it may have lost what it
+// had acknowledged, and no new event may come to notice it.
+func (r *Relay) probe(ctx context.Context, known broker.Position) next {
+	if time.Since(r.heard) < r.cfg.Sweep/2 {
+		return next{}
+	}
+	receipt, err := r.ask(ctx, nil, known)
+	if err != nil {
+		return next{pause: r.brokerFailed(err)}
+	}
+	r.brokerWorked()
+	r.force = receipt.Lost
+	return next{again: receipt.Lost}
+}
+
+func (r *Relay) publishFailed(ctx context.Context, err error) next {
+	pause := r.brokerFailed(err)
+	if r.broker.fails%giveUpAfter == 0 {
+		if err := r.giveUp(ctx); err != nil {
+			pause = max(pause, r.databaseFailed(err).pause)
+		}
+	}
+	return next{pause: pause, again: true}
+}
