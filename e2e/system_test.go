@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -44,11 +45,11 @@ func TestMain(m *testing.M) {
 }
 
 func build(dir string) error {
-	for _, service := range []string{"orders", "mailer", "bonus", "analytics"} {
-		cmd := exec.Command("go", "build", "-o", filepath.Join(dir, service), ".")
-		cmd.Dir = filepath.Join("..", "services", service)
+	for _, program := range []string{"services/orders", "services/mailer", "services/bonus", "services/analytics", "cmd/fanout"} {
+		cmd := exec.Command("go", "build", "-o", filepath.Join(dir, filepath.Base(program)), ".")
+		cmd.Dir = filepath.Join("..", program)
 		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("build %s: %w\n%s", service, err, out)
+			return fmt.Errorf("build %s: %w\n%s", program, err, out)
 		}
 	}
 	return nil
@@ -64,6 +65,7 @@ type system struct {
 	client   *redis.Client
 	db       *pgxpool.Pool
 	mail     *smtpsink.Sink
+	refuse   atomic.Bool // the SMTP server answers 550
 
 	mu        sync.Mutex
 	mails     map[string]int // by recipient
@@ -132,6 +134,9 @@ func newSystem(t testing.TB) *system {
 }
 
 func (s *system) onMail(_ int, _ string, to []string, data []byte) error {
+	if s.refuse.Load() {
+		return smtpsink.Reply(550, "no such user")
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, rcpt := range to {
