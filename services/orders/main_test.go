@@ -9,6 +9,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -148,7 +149,7 @@ func (s *service) try(ctx context.Context, method, path, body string, headers ..
 	if err != nil {
 		return answer{}, err
 	}
-	if body != "" {
+	if body != "" && !slices.Contains(headers, "Content-Type") {
 		req.Header.Set("Content-Type", "application/json")
 	}
 	for i := 0; i < len(headers); i += 2 {
@@ -160,6 +161,9 @@ func (s *service) try(ctx context.Context, method, path, body string, headers ..
 	}
 	defer res.Body.Close()
 	data, err := io.ReadAll(res.Body)
+	if err == nil {
+		described().hold(s.t, req, res, data)
+	}
 	return answer{res, data}, err
 }
 
