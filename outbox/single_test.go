@@ -45,9 +45,10 @@ func TestRefusedRow(t *testing.T) {
 	if err := relay.CheckBroker(); err != nil {
 		t.Errorf("CheckBroker = %v, want nil: it takes the others", err)
 	}
-	if b, err := outbox.Waiting(t.Context(), w.pool); err != nil || b.Rows != 3 {
-		t.Errorf("Waiting = %+v, %v; want 3 rows", b, err)
-	}
+	waitUntil(t, "three rows wait", func() bool {
+		b, err := outbox.Waiting(t.Context(), w.pool)
+		return err == nil && b.Rows == 3
+	})
 	w.hook(nil)
 	w.wantEntries(t, slices.Concat(eventIDs(2, 47), eventIDs(50, 10), bad))
 	waitUntil(t, "no row is parked", func() bool { return relay.Stats().Parked == 0 })

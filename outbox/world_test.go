@@ -76,27 +76,7 @@ func (w *world) Publish(ctx context.Context, events []broker.Event, known broker
 			return broker.Receipt{}, err
 		}
 	}
-	if len(events) == 0 {
-		return w.ask(ctx, known)
-	}
 	return w.publisher.Publish(ctx, events, known)
-}
-
-// ask compares Redis with known.
-func (w *world) ask(ctx context.Context, known broker.Position) (broker.Receipt, error) {
-	pipe := w.client.Pipeline()
-	info := pipe.InfoMap(ctx, "server")
-	about := pipe.XInfoStream(ctx, stream)
-	_, _ = pipe.Exec(ctx) // each is looked at
-	if err := info.Err(); err != nil {
-		return broker.Receipt{}, err
-	}
-	now := broker.Position{Server: info.Val()["Server"]["run_id"], Last: "0-0"}
-	if about.Err() == nil {
-		now.Last = about.Val().LastGeneratedID
-	}
-	lost := known.Server != "" && now.Server != known.Server || known.Last != "" && now.Last < known.Last
-	return broker.Receipt{Position: now, Lost: lost}, nil
 }
 
 // hook is called before each Publish, which fails with its error.
