@@ -1,10 +1,8 @@
 package event
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"time"
 )
 
@@ -61,12 +59,8 @@ func (o OrderPlaced) Encode() ([]byte, error) {
 // and add up to the total.
 func DecodeOrderPlaced(data []byte) (OrderPlaced, error) {
 	var o OrderPlaced
-	dec := json.NewDecoder(bytes.NewReader(data))
-	if err := dec.Decode(&o); err != nil {
+	if err := json.Unmarshal(data, &o); err != nil {
 		return OrderPlaced{}, fmt.Errorf("decode %s: %w", TypeOrderPlaced, err)
-	}
-	if _, err := dec.Token(); err != io.EOF {
-		return OrderPlaced{}, fmt.Errorf("decode %s: data after the object", TypeOrderPlaced)
 	}
 	if err := o.validate(); err != nil {
 		return OrderPlaced{}, fmt.Errorf("decode %s: %w", TypeOrderPlaced, err)

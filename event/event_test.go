@@ -58,9 +58,9 @@ func TestDecodeRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, test := range map[string]struct{ old, new, want string }{
-		"no JSON":           {string(good), "{", "unexpected EOF"},
-		"empty":             {string(good), "", "EOF"},
-		"trailing data":     {`"}`, `"}{}`, "data after the object"},
+		"no JSON":           {string(good), "{", "unexpected end of JSON"},
+		"empty":             {string(good), "", "unexpected end"},
+		"trailing data":     {`"}`, `"}{}`, "after top-level value"},
 		"null":              {string(good), "null", "no id"},
 		"a list":            {string(good), "[]", "cannot unmarshal"},
 		"no id":             {golden.ID, "", "no id"},
