@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -26,6 +27,23 @@ func newPool(t testing.TB, url string) *pgxpool.Pool {
 	}
 	t.Cleanup(pool.Close)
 	return pool
+}
+
+// newRunningStore returns a store with a pool and a writer of its own.
+func newRunningStore(t testing.TB, url string) *store {
+	t.Helper()
+	s := newStore(newPool(t, url))
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		s.writer.run(ctx)
+		close(ended)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	return s
 }
 
 func newTestPlacement(t testing.TB, customer, key string) *placement {
@@ -56,7 +74,7 @@ func TestInsertSeveral(t *testing.T) {
 	if got, want := fmt.Sprint(out), "[{true true} {true true} {true false} {true true} {true true}]"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	s := &store{pool: pool}
+	s := newStore(pool)
 	for i, p := range ps {
 		data, err := s.order(t.Context(), p.id)
 		if (err == nil) != out[i].placed || err == nil && string(data) != string(p.data) {
@@ -80,15 +98,106 @@ func TestInsertSeveral(t *testing.T) {
 	}
 }
 
+// TestGroup has many orders wait for the writer: they share a statement, and one that Postgres refuses fails alone.
+func TestGroup(t *testing.T) {
+	t.Parallel()
+	owner := servertest.Database(t)
+	s := newRunningStore(t, servertest.DatabaseAs(t, owner, "orders"))
+	admin := newPool(t, owner)
+	there := newTestPlacement(t, "c-there", "")
+	if _, err := s.place(t.Context(), there); err != nil {
+		t.Fatal(err)
+	}
+	const each = 50
+	for round, bad := range []int{-1, each / 2} {
+		tx, err := admin.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tx.Exec(t.Context(), `lock table orders in exclusive mode`); err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		place := func(n int) {
+			p := newTestPlacement(t, "c", "")
+			if n == bad {
+				p.id = there.id // a duplicate that is no repetition
+			}
+			wg.Go(func() {
+				got, err := s.place(t.Context(), p)
+				switch {
+				case n == bad && !isDuplicate(err):
+					t.Errorf("the duplicate: %v, %v", got, err)
+				case n != bad && (err != nil || got.id != p.order.ID || got.replayed):
+					t.Errorf("order %d: %v, %v", n, got, err)
+				}
+			})
+		}
+		// Each writer gets something to do, so that the rest has to wait.
+		for n := range writers {
+			place(n)
+			eventually(t, "the writer is busy", func() bool {
+				var busy int
+				err := admin.QueryRow(t.Context(), `select count(*) from pg_locks where not granted and relation = 'orders'::regclass`).Scan(&busy)
+				return err == nil && busy == n+1
+			})
+		}
+		for n := writers; n < each; n++ {
+			place(n)
+		}
+		eventually(t, "the others wait", func() bool { return len(s.writer.queue) == each-writers })
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		wg.Wait()
+		var orders, transactions int
+		err = admin.QueryRow(t.Context(), `select count(*), count(distinct xmin::text) from orders where customer_id = 'c'`).Scan(&orders, &transactions)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if round == 0 && (orders != each || transactions > writers+2) {
+			t.Errorf("%d orders in %d transactions, want %d in few", orders, transactions, each)
+		}
+		if round == 1 && orders != 2*each-1 {
+			t.Errorf("%d orders, want %d", orders, 2*each-1)
+		}
+	}
+}
+
+func TestTake(t *testing.T) {
+	t.Parallel()
+	w := newWriter(nil) // nobody works at its queue
+	var group []*waiting
+	for range groupSize + 5 {
+		group = append(group, &waiting{p: newTestPlacement(t, "c", ""), done: make(chan struct{})})
+	}
+	group[3].taken.Store(true) // its request has given up
+	for _, one := range group[1:] {
+		w.queue <- one
+	}
+	if got := w.take(group[0]); len(got) != groupSize || got[3] != group[4] {
+		t.Errorf("took %d", len(got))
+	}
+	if got := w.take(<-w.queue); len(got) != 4 {
+		t.Errorf("then took %d", len(got))
+	}
+	// A request whose time is over while it waits was surely not stored.
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := w.place(ctx, newTestPlacement(t, "c", "")); faultOf(err) != away {
+		t.Errorf("given up: %v", err)
+	}
+}
+
 func BenchmarkPlace(b *testing.B) {
 	for _, bench := range []struct {
 		name string
 		key  bool
 		par  int
-	}{{"one", false, 1}, {"keyed", true, 1}, {"16", false, 8}} {
+	}{{"one", false, 1}, {"keyed", true, 1}, {"64", false, 32}} {
 		b.Run(bench.name, func(b *testing.B) {
 			owner := servertest.Database(b)
-			s := &store{pool: newPool(b, servertest.DatabaseAs(b, owner, "orders"))}
+			s := newRunningStore(b, servertest.DatabaseAs(b, owner, "orders"))
 			var n atomic.Int64
 			place := func() {
 				key := ""

@@ -77,7 +77,8 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	svc.Metrics.MustRegister(accepted, &delivery{pool: background, relay: relay, trimmer: trimmer, log: svc.Log})
 
 	public, private := svc.Router()
-	a := &api{store: &store{pool: requests}, cache: cache, wake: relay.Wake, accepted: accepted, log: svc.Log}
+	store := newStore(requests)
+	a := &api{store: store, cache: cache, wake: relay.Wake, accepted: accepted, log: svc.Log}
 	a.routes(public, private)
 
 	// What runs in the background goes on until the last request is answered, so that its event still goes out.
@@ -85,6 +86,7 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	defer stop()
 	var wg sync.WaitGroup
 	for name, loop := range map[string]func(context.Context) error{
+		"writer":           store.writer.run,
 		"relay":            relay.Run,
 		"trimmer":          trimmer.Run,
 		"idempotency keys": func(ctx context.Context) error { return forgetKeys(ctx, background, svc.Log) },

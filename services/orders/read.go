@@ -100,7 +100,7 @@ func (s *store) ask(ctx context.Context, question func(context.Context, *pgxpool
 }
 
 func (s *store) askOnce(ctx context.Context, question func(context.Context, *pgxpool.Conn) error) error {
-	conn, err := s.acquire(ctx)
+	conn, err := acquire(ctx, s.pool)
 	if err != nil {
 		return err
 	}

@@ -14,15 +14,18 @@ const (
 	writeTimeout   = 5 * time.Second // an order with all tries
 	tryTimeout     = 2 * time.Second // one try
 	readTimeout    = 3 * time.Second // a question with all tries
-	acquireTimeout = 2 * time.Second // the wait for a connection; leaves a write time for a try
+	acquireTimeout = 3 * time.Second // the wait for a connection; leaves an order the time for one try
 	firstWait      = 10 * time.Millisecond
 	mostWait       = 500 * time.Millisecond
 )
 
 // store keeps the orders in Postgres.
 type store struct {
-	pool *pgxpool.Pool
+	pool   *pgxpool.Pool
+	writer *writer
 }
+
+func newStore(pool *pgxpool.Pool) *store { return &store{pool: pool, writer: newWriter(pool)} }
 
 // stored is an order that is in the database.
 type stored struct {
@@ -41,32 +44,44 @@ var (
 )
 
 // place stores the order, once, and returns it or the one that its key stands for. It is seen through when the client has gone
-// away, and ends within writeTimeout. Where a try has no clear answer (a connection broke, Postgres froze), the same insert is tried
-// again with the same ids: it either meets the order that was committed, or commits it.
+// away, and ends within writeTimeout.
+//
+// The first try goes together with others, the next ones alone, so that an order that Postgres refuses fails no neighbour. Where a try
+// has no clear answer (a connection broke, Postgres froze), the same insert is tried again with the same ids: it either meets
+// the order that was committed, or commits it.
 //
 // Its errors are errKeyBusy, errKeyReused, an *unavailableError, which names the order where its outcome stays unknown, or
 // a mistake of ours.
 func (s *store) place(ctx context.Context, p *placement) (stored, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
+	insert, alone := s.writer.place, false
 	sent := false // an earlier try may have been committed, or may be at work still
 	for wait := firstWait; ; wait = min(2*wait, mostWait) {
-		got, unknown, err := s.tryPlace(ctx, p, sent)
-		if err == nil {
-			return got, nil
+		var got stored
+		out, err := insert(ctx, p)
+		switch {
+		case err == nil:
+			got, err = s.outcome(ctx, p, out)
+		case sent && isDuplicate(err):
+			got, err = stored{id: p.order.ID, data: p.data}, nil // placed by that earlier try
+		case faultOf(err) == unclear:
+			sent = true
 		}
-		sent = sent || unknown
 		final := false
 		switch {
+		case err == nil:
+			return got, nil
 		case errors.Is(err, errKeyReused):
 			return stored{}, err
 		case errors.Is(err, errKeyBusy):
-			if !sent {
+			if !sent { // otherwise it may be our own earlier try that has the lock
 				return stored{}, err
 			}
-			// Most likely it is our own earlier try that has the lock.
 		case faultOf(err) == mistake:
-			return stored{}, fmt.Errorf("insert order %s: %w", p.order.ID, err)
+			if alone { // otherwise it may be a neighbour's
+				return stored{}, fmt.Errorf("insert order %s: %w", p.order.ID, err)
+			}
 		case faultOf(err) == away:
 			final = !sent
 		}
@@ -77,38 +92,54 @@ func (s *store) place(ctx context.Context, p *placement) (stored, error) {
 			}
 			return stored{}, e
 		}
+		insert, alone = s.insertAlone, true
 	}
 }
 
-// tryPlace tries once. sent says that an earlier try may have been committed; unknown, that this one may have been.
-func (s *store) tryPlace(ctx context.Context, p *placement, sent bool) (got stored, unknown bool, err error) {
-	conn, err := s.acquire(ctx)
+// insertAlone stores the order with a statement of its own.
+func (s *store) insertAlone(ctx context.Context, p *placement) (inserted, error) {
+	out, err := insertWithin(ctx, s.pool, []*placement{p})
 	if err != nil {
-		return stored{}, false, err
+		return inserted{}, err
+	}
+	return out[0], nil
+}
+
+// insertWithin stores the orders over a connection of the pool, within acquireTimeout and tryTimeout.
+func insertWithin(ctx context.Context, pool *pgxpool.Pool, ps []*placement) ([]inserted, error) {
+	conn, err := acquire(ctx, pool)
+	if err != nil {
+		return nil, err
 	}
 	defer conn.Release()
 	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
 	defer cancel()
-	out, err := insertOrders(ctx, conn, []*placement{p})
-	switch {
-	case err != nil && sent && isDuplicate(err):
-		return stored{id: p.order.ID, data: p.data}, false, nil // by that earlier try
-	case err != nil:
-		return stored{}, faultOf(err) == unclear, err
-	case out[0].placed:
-		return stored{id: p.order.ID, data: p.data}, false, nil
-	case !out[0].locked:
-		return stored{}, false, errKeyBusy
-	}
-	got, err = replay(ctx, conn, p)
-	return got, false, err
+	return insertOrders(ctx, conn, ps)
 }
 
-// acquire takes a connection from the pool.
-func (s *store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
+// outcome says what the insert came to: the order, or the one that its key stands for.
+func (s *store) outcome(ctx context.Context, p *placement, out inserted) (stored, error) {
+	switch {
+	case out.placed:
+		return stored{id: p.order.ID, data: p.data}, nil
+	case !out.locked:
+		return stored{}, errKeyBusy
+	}
+	conn, err := acquire(ctx, s.pool)
+	if err != nil {
+		return stored{}, err
+	}
+	defer conn.Release()
+	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
+	defer cancel()
+	return replay(ctx, conn, p)
+}
+
+// acquire takes a connection from the pool. Its error is a *noConnError.
+func acquire(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
-	conn, err := s.pool.Acquire(ctx)
+	conn, err := pool.Acquire(ctx)
 	if err != nil {
 		return nil, &noConnError{err}
 	}
