@@ -44,20 +44,33 @@ func TestFiveAtOnce(t *testing.T) {
 	}
 }
 
-// Roles belong to the whole server, so two databases of one server meet there.
-func TestTwoDatabasesAtOnce(t *testing.T) {
+// Roles belong to the whole server, the lock to one database: the roles may change while Apply changes them.
+func TestRolesChangedByAnother(t *testing.T) {
 	t.Parallel()
-	server := servertest.Postgres(t)
-	exec(t, server.URL(), `create database second`)
-	var wg sync.WaitGroup
-	for _, name := range []string{"postgres", "second", "postgres", "second"} {
-		wg.Go(func() {
-			if err := migrations.Apply(t.Context(), server.DatabaseURL(name, "postgres", ""), quiet); err != nil {
-				t.Error(err)
-			}
-		})
+	url := servertest.Postgres(t).URL()
+	if err := migrations.Apply(t.Context(), url, quiet); err != nil {
+		t.Fatal(err)
 	}
-	wg.Wait()
+	tx, err := connect(t, url).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `alter role bonus connection limit 1`); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- migrations.Apply(t.Context(), url, quiet) }()
+	for queryInt(t, url, `select count(*) from pg_stat_activity where wait_event_type = 'Lock'`) == 0 {
+		if t.Context().Err() != nil {
+			t.Fatal("it does not wait")
+		}
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
 }
 
 func TestWaitsOnlyAsLongAsItsContext(t *testing.T) {
