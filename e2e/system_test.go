@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
+	"net/mail"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -117,7 +119,7 @@ func newSystem(t testing.TB) *system {
 		t.Fatal(err)
 	}
 	s.database = s.postgres.DatabaseURL(dbName, "postgres", "")
-	if err := migrations.Apply(ctx, s.database, nil); err != nil {
+	if err := migrations.Apply(ctx, s.database, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
 	if s.db, err = pgxpool.New(ctx, s.database); err != nil {
@@ -142,12 +144,11 @@ func (s *system) onMail(_ int, _ string, to []string, data []byte) error {
 	for _, rcpt := range to {
 		s.mails[rcpt]++
 	}
-	for line := range strings.Lines(string(data)) {
-		if id, ok := strings.CutPrefix(line, "Message-ID: "); ok {
-			s.messages[strings.TrimSpace(id)]++
-			break
-		}
+	message, err := mail.ReadMessage(bytes.NewReader(data))
+	if err != nil {
+		return err
 	}
+	s.messages[message.Header.Get("Message-ID")]++
 	return nil
 }
 

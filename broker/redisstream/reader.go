@@ -135,6 +135,7 @@ func (s *session) accept(entries []*entry) {
 	}
 	s.table.addSkipped(skipped)
 	for _, e := range skipped {
+		e.Hand(e.failures+1, e.deliveries)
 		s.report(e, broker.Skipped, 0, nil)
 	}
 	s.ack(skipped)

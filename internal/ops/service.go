@@ -37,7 +37,7 @@ type Service struct {
 // (exporting only where Config.TraceEndpoint is set). Close it after use.
 func New(name string, cfg Config, stdout io.Writer) (*Service, error) {
 	s := &Service{Name: name, Metrics: prometheus.NewRegistry(), cfg: cfg}
-	s.Log = slog.New(slog.NewJSONHandler(stdout, &slog.HandlerOptions{Level: cfg.LogLevel})).With("service", name)
+	s.Log = slog.New(slog.NewJSONHandler(stdout, &slog.HandlerOptions{Level: cfg.LogLevel, ReplaceAttr: orderID})).With("service", name)
 	s.Metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	s.requests = requestMetrics(s.Metrics)
 	if err := s.startTraces(); err != nil {
@@ -60,4 +60,12 @@ func (s *Service) Close() {
 	if err := errors.Join(errs...); err != nil {
 		s.Log.Warn("close", "error", err.Error())
 	}
+}
+
+// orderID names the engine's "subject" as it is known here: the subject of every event is an order.
+func orderID(_ []string, a slog.Attr) slog.Attr {
+	if a.Key == "subject" {
+		a.Key = "order_id"
+	}
+	return a
 }
