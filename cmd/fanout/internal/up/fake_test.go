@@ -72,7 +72,7 @@ func fakeRoot(t *testing.T) Config {
 		write("services/"+name+"/go.mod", "module example.com/fake/"+name+"\n\ngo 1.26.0\n")
 		write("services/"+name+"/main.go", fakeService)
 	}
-	write("deploy/redis.conf", "appendonly yes\n")
+	write("deploy/redis.conf", "# a comment\nappendonly yes\ndir /no/such\naclfile /no/such/users.acl\n")
 	users := "user default on >fanout ~* &* +@all\n"
 	for _, name := range []string{"orders", "mailer", "bonus", "analytics"} {
 		users += "user " + name + " on >" + name + " ~* &* +@all\n"

@@ -1,6 +1,7 @@
 package up
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -72,22 +73,39 @@ func (s *servers) openLog(st *state, name string) (io.Writer, error) {
 	return f, nil
 }
 
+// startRedis starts Redis with the settings and the users that compose gives it.
 func startRedis(ctx context.Context, cfg Config, st *state, log io.Writer) (*localserver.Redis, error) {
-	rc := localserver.RedisConfig{Dir: st.path("redis"), Port: cfg.Redis, Output: log}
-	// The users and settings are those of compose. The list of users is copied, since Redis may write to it.
-	rc.ConfigFile = filepath.Join(cfg.Root, "deploy", "redis.conf")
+	rc := localserver.RedisConfig{
+		Dir: st.path("redis"), Port: cfg.Redis, Output: log,
+		ConfigFile: st.path("redis.conf"),
+		ACLFile:    st.path("users.acl"), // a copy, since Redis may write to it
+	}
+	settings, err := os.ReadFile(filepath.Join(cfg.Root, "deploy", "redis.conf"))
+	if err != nil {
+		return nil, err
+	}
 	users, err := os.ReadFile(filepath.Join(cfg.Root, "deploy", "users.acl"))
 	if err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(rc.Dir, 0o700); err != nil {
+	if err := os.WriteFile(rc.ConfigFile, withoutPaths(settings), 0o600); err != nil {
 		return nil, err
 	}
-	rc.ACLFile = filepath.Join(rc.Dir, "users.acl")
 	if err := os.WriteFile(rc.ACLFile, users, 0o600); err != nil {
 		return nil, err
 	}
 	return localserver.StartRedis(ctx, rc)
+}
+
+// withoutPaths leaves out the settings that name places in the container.
+func withoutPaths(settings []byte) []byte {
+	var kept []byte
+	for line := range bytes.Lines(settings) {
+		if !bytes.HasPrefix(line, []byte("dir ")) && !bytes.HasPrefix(line, []byte("aclfile ")) {
+			kept = append(kept, line...)
+		}
+	}
+	return kept
 }
 
 func startPostgres(ctx context.Context, cfg Config, st *state, log io.Writer) (*localserver.Postgres, error) {
