@@ -15,6 +15,8 @@ const (
 	relayName = "outbox"
 	// statementTimeout bounds each statement, the wait for a connection included.
 	statementTimeout = 5 * time.Second
+	// republishTimeout is for the one that puts a whole RepublishWindow of rows back. The others' leases wait for it.
+	republishTimeout = time.Minute
 	// maxBatchBytes ends a batch before BatchSize.
 	maxBatchBytes = 4 << 20
 	// unprepared sends each statement with its text, in one round trip. No plan is cached that a change of the schema could break.
@@ -124,7 +126,11 @@ type marked struct {
 // Where the broker lost its tail, what was published shortly before this batch waits again; this batch was
 // published after the loss.
 func (r *Relay) mark(ctx context.Context, p *published) (marked, error) {
-	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	limit := statementTimeout
+	if p.lost {
+		limit = republishTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	lease := 0.0
 	if p.more || p.lost {

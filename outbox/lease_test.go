@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -59,8 +58,6 @@ func TestReplicasKeepTheOrder(t *testing.T) {
 func TestRefusedReplicaNotifies(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	entered, leave := make(chan struct{}), make(chan struct{})
-	var once atomic.Bool
 	first := w.start(t, never)
 	second := w.startOn(t, w.connect(t, "orders", nil), never)
 	w.waitTurn(t)
@@ -70,13 +67,8 @@ func TestRefusedReplicaNotifies(t *testing.T) {
 		return n == 2
 	})
 	w.waitIdle(t)
-	w.hook(func(_ context.Context, events []broker.Event) error {
-		if len(events) > 0 && once.CompareAndSwap(false, true) {
-			close(entered)
-			<-leave
-		}
-		return nil
-	})
+	entered, leave := w.holdFirst()
+	defer leave()
 	w.add(t, "a")
 	first.Wake()
 	<-entered
@@ -91,8 +83,39 @@ func TestRefusedReplicaNotifies(t *testing.T) {
 	if w.published() != calls {
 		t.Error("two replicas published at once")
 	}
-	close(leave)
+	leave()
 	w.wantEntries(t, []string{"a", "b"})
+}
+
+// A statement that waited for the lease's row has an old view of the outbox: it must not publish what was marked meanwhile.
+func TestTakeAfterAnothersMark(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.exec(t, `insert into outbox_relay (name, holder, expires_at) values ('outbox', 'other', 'epoch')`)
+	w.add(t, "a")
+	tx, err := w.owner.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(t.Context())
+	// What the other does when it marks its batch.
+	for _, statement := range []string{
+		`update outbox_relay set expires_at = clock_timestamp()`,
+		`update outbox set published_at = clock_timestamp(), entry_id = '1-1'`,
+	} {
+		if _, err := tx.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	relay := w.start(t, outbox.RelayConfig{Sweep: 50 * time.Millisecond})
+	w.waitLocked(t)
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.waitTurn(t)
+	w.add(t, "b")
+	relay.Wake()
+	w.wantEntries(t, []string{"b"})
 }
 
 // A replica that was killed keeps the others waiting for its lease, and no longer.
@@ -119,15 +142,8 @@ func TestLeaseOfTheDeadEnds(t *testing.T) {
 func TestFrozenReplicaMarksNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	entered, leave := make(chan struct{}), make(chan struct{})
-	var once atomic.Bool
-	w.hook(func(_ context.Context, events []broker.Event) error {
-		if len(events) > 0 && once.CompareAndSwap(false, true) {
-			close(entered)
-			<-leave
-		}
-		return nil
-	})
+	entered, leave := w.holdFirst()
+	defer leave()
 	w.add(t, "a", "b")
 	cfg := outbox.RelayConfig{Sweep: 50 * time.Millisecond, PublishTimeout: 30 * time.Second, LeaseTimeout: 31 * time.Second}
 	frozen := w.start(t, cfg)
@@ -138,7 +154,7 @@ func TestFrozenReplicaMarksNothing(t *testing.T) {
 	w.waitPublished(t)
 	w.exec(t, `update outbox_relay set holder = 'third', expires_at = clock_timestamp() + interval '1 hour'`)
 	w.exec(t, `update outbox set published_at = null, entry_id = null where event_id = 'b'`)
-	close(leave)
+	leave()
 	waitUntil(t, "the frozen one has come back", func() bool { return w.log.String() != "" })
 	var waiting string
 	if w.query(t, &waiting, `select event_id from outbox where published_at is null`); waiting != "b" {
@@ -178,11 +194,7 @@ func TestFrozenBeforePublishing(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.start(t, outbox.RelayConfig{Sweep: 50 * time.Millisecond, PublishTimeout: time.Second, LeaseTimeout: 1100 * time.Millisecond})
-	waitUntil(t, "the relay waits for the lease's row", func() bool {
-		var waiting bool
-		w.query(t, &waiting, `select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')`)
-		return waiting
-	})
+	w.waitLocked(t)
 	w.exec(t, `select pg_sleep(1.2)`)
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)

@@ -29,6 +29,11 @@ func TestRedisAway(t *testing.T) {
 		t.Errorf("Check while the broker is away = %v, want nil", err)
 	}
 	waitUntil(t, "it has tried some times", func() bool { return w.published() > 8 })
+	w.mu.Lock()
+	if w.batches > w.calls/2+1 {
+		t.Errorf("%d of %d calls had events: it looked for a bad row while nobody was there", w.batches, w.calls)
+	}
+	w.mu.Unlock()
 	if err := w.redis.Restart(); err != nil {
 		t.Fatal(err)
 	}

@@ -171,14 +171,8 @@ func TestSchemaChange(t *testing.T) {
 func TestRunDrains(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	entered, leave := make(chan struct{}), make(chan struct{})
-	w.hook(func(_ context.Context, events []broker.Event) error {
-		if len(events) > 0 {
-			close(entered)
-			<-leave
-		}
-		return nil
-	})
+	entered, leave := w.holdFirst()
+	defer leave()
 	relay, err := outbox.NewRelay(w.pool, w, w.config(never))
 	if err != nil {
 		t.Fatal(err)
@@ -190,7 +184,7 @@ func TestRunDrains(t *testing.T) {
 	relay.Wake()
 	<-entered
 	cancel()
-	close(leave)
+	leave()
 	if err := <-done; err != nil {
 		t.Errorf("Run = %v", err)
 	}

@@ -38,10 +38,11 @@ type world struct {
 	publisher *redisstream.Publisher
 	log       *syncBuffer
 
-	mu     sync.Mutex
-	before func(context.Context, []broker.Event) error
-	calls  int
-	relays []*outbox.Relay
+	mu      sync.Mutex
+	before  func(context.Context, []broker.Event) error
+	calls   int
+	batches int // calls with events
+	relays  []*outbox.Relay
 }
 
 func newWorld(t *testing.T) *world {
@@ -70,6 +71,9 @@ func (w *world) Publish(ctx context.Context, events []broker.Event, known broker
 	w.mu.Lock()
 	before := w.before
 	w.calls++
+	if len(events) > 0 {
+		w.batches++
+	}
 	w.mu.Unlock()
 	if before != nil {
 		if err := before(ctx, events); err != nil {
@@ -86,6 +90,22 @@ func (w *world) hook(before func(context.Context, []broker.Event) error) {
 	w.before = before
 }
 
+// holdFirst makes the next Publish with events wait until leave is called; entered tells that it waits.
+func (w *world) holdFirst() (entered <-chan struct{}, leave func()) {
+	in, out := make(chan struct{}), make(chan struct{})
+	var first sync.Once
+	held := func() (mine bool) { first.Do(func() { mine = true }); return mine }
+	w.hook(func(_ context.Context, events []broker.Event) error {
+		if len(events) > 0 && held() {
+			close(in)
+			<-out
+		}
+		return nil
+	})
+	return in, sync.OnceFunc(func() { close(out) })
+}
+
+// published counts the calls of Publish.
 func (w *world) published() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -263,6 +283,16 @@ func (w *world) waitIdle(t *testing.T) {
 			   and not exists (select from pg_stat_activity
 			                   where datname = current_database() and usename = 'orders' and state <> 'idle')`)
 		return idle
+	})
+}
+
+// waitLocked waits until some session waits for a lock.
+func (w *world) waitLocked(t *testing.T) {
+	t.Helper()
+	waitUntil(t, "somebody waits for a lock", func() bool {
+		var waiting bool
+		w.query(t, &waiting, `select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')`)
+		return waiting
 	})
 }
 
