@@ -24,9 +24,6 @@ import (
 //go:embed openapi.yaml
 var openAPI []byte
 
-// bodyTimeout is how long a client may take to send an order.
-const bodyTimeout = 10 * time.Second
-
 // The waits that Retry-After asks for.
 const (
 	retryBusy = time.Second     // another request is at work with the same key
@@ -149,7 +146,7 @@ func (a *api) listOrders(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, data)
 }
 
-// readBody reads the body of a request: JSON, not compressed, at most maxBody, within bodyTimeout.
+// readBody reads the body of a request: JSON, not compressed, at most maxBody.
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, *problem.Problem) {
 	if !isJSON(r.Header.Get("Content-Type")) {
 		return nil, problem.New(http.StatusUnsupportedMediaType,
@@ -158,21 +155,16 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, *problem.Problem)
 	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
 		return nil, problem.New(http.StatusUnsupportedMediaType, "send the order without Content-Encoding; with curl that is curl --json '{…}'")
 	}
-	// The deadline is for the body alone. A recorder in a test has none to set.
-	ctl := http.NewResponseController(w)
-	_ = ctl.SetReadDeadline(time.Now().Add(bodyTimeout))
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	var tooLarge *http.MaxBytesError
 	switch {
 	case err == nil:
-		// Left in place it would cancel a request that takes longer, since the server goes on reading, to see the client leave.
-		_ = ctl.SetReadDeadline(time.Time{})
 		return body, nil
 	case errors.As(err, &tooLarge):
 		return nil, problem.New(http.StatusRequestEntityTooLarge, "the body is larger than %d bytes", maxBody)
-	case errors.Is(err, os.ErrDeadlineExceeded):
+	case errors.Is(err, os.ErrDeadlineExceeded): // the server's own time limit for a request
 		w.Header().Set("Connection", "close")
-		return nil, problem.New(http.StatusRequestTimeout, "the body did not arrive within %s", bodyTimeout)
+		return nil, problem.New(http.StatusRequestTimeout, "the body did not arrive in time")
 	default:
 		return nil, problem.New(http.StatusBadRequest, "the body could not be read to its end")
 	}

@@ -286,9 +286,7 @@ func TestDrain(t *testing.T) {
 		}
 		answered <- a.StatusCode
 	}()
-	eventually(t, "the order waits for the lock", func() bool {
-		return s.count(`select count(*) from pg_locks where not granted and relation = 'orders'::regclass`) == 1
-	})
+	eventually(t, "the order waits for the lock", func() bool { return s.waiters("orders") == 1 })
 	ended := make(chan error, 1)
 	go func() { ended <- s.stop() }()
 	eventually(t, "the service takes no more", func() bool {

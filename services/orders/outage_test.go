@@ -61,6 +61,68 @@ func TestCommitWithoutAnswer(t *testing.T) {
 	}
 }
 
+// waiters counts the sessions that wait for a lock on the table.
+func (s *service) waiters(table string) int {
+	return s.count(`select count(*) from pg_locks where not granted and relation = $1::regclass`, table)
+}
+
+// TestOwnTryHasTheKey loses a connection whose statement goes on, with the lock of its key: the next try must not take that for another
+// request.
+func TestOwnTryHasTheKey(t *testing.T) {
+	t.Parallel()
+	s, f := startBehind(t, nil)
+	tx, err := s.database.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `lock table order_items in exclusive mode`); err != nil {
+		t.Fatal(err)
+	}
+	answered := make(chan answer, 1)
+	go func() { answered <- s.do(http.MethodPost, "/orders", goodOrder, "Idempotency-Key", "k") }()
+	eventually(t, "the statement waits", func() bool { return s.waiters("order_items") == 1 })
+	f.set(pass) // closes the connections
+	eventually(t, "the next try asks for the key", func() bool {
+		return s.count(`select count(*) from pg_stat_activity where datname = current_database() and usename = 'orders' and query like '%pg_try_advisory_xact_lock%'`) > 1
+	})
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if a := <-answered; a.StatusCode != 201 || a.Header.Get("Idempotency-Replayed") != "" {
+		t.Errorf("got %s %s", a.Status, a.body)
+	}
+	s.wantRows(1)
+}
+
+// TestClientLeaves has the client leave, and then the statement fail: the order is placed all the same.
+func TestClientLeaves(t *testing.T) {
+	t.Parallel()
+	s := startService(t, nil)
+	tx, err := s.database.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `lock table orders in exclusive mode`); err != nil {
+		t.Fatal(err)
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	left := make(chan error, 1)
+	go func() {
+		_, err := s.try(ctx, http.MethodPost, "/orders", goodOrder)
+		left <- err
+	}()
+	eventually(t, "the statement waits", func() bool { return s.waiters("orders") == 1 })
+	leave()
+	if err := <-left; err == nil {
+		t.Error("the client got an answer")
+	}
+	s.exec(`select pg_terminate_backend(pid) from pg_locks where not granted and relation = 'orders'::regclass`)
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the order is placed", func() bool { return s.count(`select count(*) from orders`) == 1 })
+}
+
 // TestCommitNeverAnswered: where no try has an answer, the client is told so, with the order's id.
 func TestCommitNeverAnswered(t *testing.T) {
 	t.Parallel()
