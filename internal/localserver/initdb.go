@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -89,7 +90,11 @@ func makeCluster(ctx context.Context, initdb, dir, password string, noSync bool,
 	if err := makeDir(fresh, cred); err != nil {
 		return err
 	}
-	args := []string{"--pgdata", fresh, "--username", "postgres", "--encoding", "UTF8", "--locale", "C.UTF-8"}
+	locale := "C.UTF-8"
+	if runtime.GOOS == "darwin" {
+		locale = "C" // the same order; C.UTF-8 is not there
+	}
+	args := []string{"--pgdata", fresh, "--username", "postgres", "--encoding", "UTF8", "--locale", locale}
 	if password == "" {
 		args = append(args, "--auth", "trust")
 	} else {
