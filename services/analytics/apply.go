@@ -58,16 +58,18 @@ local now = tonumber(redis.call('TIME')[1])
 local firstSet, known, states = at, false, {}
 for s = 1, sets do
   local n = tonumber(ARGV[at + 1])
+  states[s] = redis.call('SMISMEMBER', KEYS[5 + s], unpack(ARGV, at + 2, at + 1 + n))
   local gone = now >= tonumber(ARGV[at])
-  local found = redis.call('SMISMEMBER', KEYS[5 + s], unpack(ARGV, at + 2, at + 1 + n))
   for i = 1, n do
-    local state = gone and 2 or found[i]
-    if state ~= 0 then known = true end
-    states[#states + 1] = state
+    if gone then states[s][i] = 2 end
+    if states[s][i] ~= 0 then known = true end
   end
   at = at + 2 + n
 end
-if known then return {'known', table.concat(states)} end
+if known then
+  for s = 1, sets do states[s] = table.concat(states[s]) end
+  return {'known', table.concat(states)}
+end
 
 local firstCounter, counters = at + 1, tonumber(ARGV[at])
 for a = firstCounter, firstCounter + 4 * (counters - 1), 4 do

@@ -13,16 +13,18 @@ import (
 	"example.com/orderfanout/event"
 )
 
-// benchOrders makes n orders of one to three of 200 articles by 5,000 customers, all of today.
+// benchOrders makes n orders of today, of one to three of 1,000 articles, some of which sell much better than others, by
+// 100,000 customers.
 func benchOrders(b *testing.B, n int) []*broker.Delivery {
 	b.Helper()
 	r := rand.New(rand.NewPCG(1, 1))
+	popular := rand.NewZipf(r, 1.1, 10, 999)
 	at := time.Now()
 	out := make([]*broker.Delivery, n)
 	for i := range out {
-		o := event.OrderPlaced{ID: "0198a7c2-0000-7000-8000-000000000001", CustomerID: fmt.Sprintf("c-%d", r.IntN(5_000)), Currency: "EUR", CreatedAt: at}
+		o := event.OrderPlaced{ID: "0198a7c2-0000-7000-8000-000000000001", CustomerID: fmt.Sprintf("c-%d", r.IntN(100_000)), Currency: "EUR", CreatedAt: at}
 		for range 1 + r.IntN(3) {
-			item := event.Item{SKU: fmt.Sprintf("sku-%d", r.IntN(200)), Quantity: 1 + r.Int64N(3), UnitPrice: r.Int64N(10_000)}
+			item := event.Item{SKU: fmt.Sprintf("sku-%d", popular.Uint64()), Quantity: 1 + r.Int64N(3), UnitPrice: r.Int64N(10_000)}
 			o.Items = append(o.Items, item)
 			o.Total += item.Quantity * item.UnitPrice
 		}

@@ -423,3 +423,21 @@ func TestRedisGone(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestPortion(t *testing.T) {
+	t.Parallel()
+	sales := func(n, items int) (out []*sale) {
+		for range n {
+			out = append(out, &sale{order: event.OrderPlaced{Items: make([]event.Item, items)}})
+		}
+		return out
+	}
+	for _, tt := range []struct{ n, items, want int }{
+		{1, 1, 1}, {999, 1, 999}, {1_000, 1, 1_000}, {1_001, 1, 1_000}, {5_000, 1, 1_000}, {101, 100, 100}, {100, 100, 100},
+		{2, 20_000, 1}, // no order is as big as that; should one come, it goes alone
+	} {
+		if got := portion(sales(tt.n, tt.items)); got != tt.want {
+			t.Errorf("%d sales of %d items: %d, want %d", tt.n, tt.items, got, tt.want)
+		}
+	}
+}

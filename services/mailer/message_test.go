@@ -125,6 +125,9 @@ func TestMessageTakesNoOrdersFromData(t *testing.T) {
 			t.Errorf("%s: %s", name, header.Get(name))
 		}
 	}
+	if id := header.Get("Message-Id"); !regexp.MustCompile(`^<[A-Za-z0-9%._+~-]+@shop\.test>$`).MatchString(id) {
+		t.Errorf("Message-ID %q", id)
+	}
 	if len(header) != 8 {
 		t.Errorf("headers %v", header)
 	}

@@ -190,7 +190,12 @@ func (s *smtpStub) serve(c net.Conn, n int) {
 				usual = "535 5.7.8 wrong password"
 			}
 		case "MAIL":
+			if from != "" {
+				usual = "503 5.5.1 one mail at a time"
+			}
 			from = strings.TrimPrefix(arg, "FROM:")
+		case "RSET":
+			from = ""
 		case "RCPT":
 			to = strings.TrimPrefix(arg, "TO:")
 		case "DATA":
@@ -203,6 +208,9 @@ func (s *smtpStub) serve(c net.Conn, n int) {
 			return
 		}
 		if !ok {
+			if verb == "MAIL" {
+				from = ""
+			}
 			continue
 		}
 		switch verb {
@@ -228,6 +236,7 @@ func (s *smtpStub) serve(c net.Conn, n int) {
 				return
 			}
 			id.mail++
+			from = ""
 		}
 	}
 }
