@@ -2,7 +2,6 @@ package brokertest
 
 import (
 	"context"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -62,16 +61,27 @@ const StrandName = "ghost"
 
 func crashLoop(t *testing.T, b Broker) {
 	makeGroup(t, b, "a")
-	publish(t, b, 1)
-	if n := b.Strand(t, "a", 1); n != 1 {
-		t.Fatalf("stranded %d entries, want 1", n)
+	ids := publish(t, b, 10)
+	if n := b.Strand(t, "a", 4); n != 4 {
+		t.Fatalf("stranded %d entries, want 4", n)
 	}
-	var runs atomic.Int64
-	b.Consume(t, Consumer{Group: "a", Name: "two", MaxDeliveries: 1, Handle: func(context.Context, *broker.Delivery) error { runs.Add(1); return nil }})
+	var l log
+	b.Consume(t, Consumer{Group: "a", Name: "two", MaxDeliveries: 1, HandleBatch: func(_ context.Context, ds []*broker.Delivery) error {
+		for _, d := range ds {
+			l.add(d)
+		}
+		return nil
+	}})
 	settled(t, b, "a")
+	l.once(t, ids[4:])
 	dead := b.Dead(t, "a")
-	if len(dead) != 1 || dead[0].Reason != "max_deliveries" || dead[0].Attempts != 0 || runs.Load() != 0 {
-		t.Errorf("dead letters %+v after %d runs, want one by deliveries without a failure and no run", dead, runs.Load())
+	if len(dead) != 4 {
+		t.Fatalf("dead letters %+v, want the four that were stranded", dead)
+	}
+	for _, d := range dead {
+		if d.Reason != "max_deliveries" || d.Attempts != 0 {
+			t.Errorf("dead letter %+v, want max_deliveries without a failure", d)
+		}
 	}
 }
 

@@ -24,6 +24,15 @@ func (t *table) wait(e *entry, d time.Duration) {
 	}
 }
 
+// stalls notes that work was put off.
+func (t *table) stalls() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.stalled.IsZero() {
+		t.stalled = time.Now()
+	}
+}
+
 // running notes how to cancel a run. An entry that was lost since it was picked cancels at once.
 func (t *table) running(batch []*entry, cancel func(error)) {
 	t.mu.Lock()
@@ -41,6 +50,7 @@ func (t *table) succeeded(n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.successes += uint64(n)
+	t.stalled = time.Time{}
 	if t.outages > 0 {
 		t.outages, t.pausedUntil, t.outage = 0, time.Time{}, nil
 		t.work.Broadcast()

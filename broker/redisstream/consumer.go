@@ -55,7 +55,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 
 // Check returns nil while the consumer makes progress, and otherwise an error that says why it makes none: Redis has
 // not answered a read for ten seconds, a dependency is down, or there is work and for half of HandlerTimeout (at least
-// five seconds) none of it was finished. It asks nobody and returns at once.
+// five seconds) no handler has finished, or all have put their work off. It asks nobody and returns at once.
 func (c *Consumer) Check() error {
 	s := c.current.Load()
 	if s == nil {
@@ -97,9 +97,13 @@ func (t *table) check(now time.Time) error {
 	if t.outage != nil {
 		return fmt.Errorf("a dependency is down: %w", t.outage)
 	}
+	patience := max(t.cfg.HandlerTimeout/2, 5*time.Second)
 	still := now.Sub(t.lastRun)
-	if work := t.busy + t.queue.len() + t.solo.len(); work > 0 && still > max(t.cfg.HandlerTimeout/2, 5*time.Second) {
+	if work := t.busy + t.queue.len() + t.solo.len(); work > 0 && still > patience {
 		return fmt.Errorf("no handler has finished for %s", still.Round(time.Second))
+	}
+	if off := now.Sub(t.stalled); !t.stalled.IsZero() && off > patience {
+		return fmt.Errorf("handlers have only put their work off for %s", off.Round(time.Second))
 	}
 	return nil
 }

@@ -31,6 +31,7 @@ type entry struct {
 	renewed  time.Time // when its ownership was last seen
 	due      time.Time // while waiting
 	began    time.Time // while running
+	run      *run      // the last that it was in
 	cancel   context.CancelCauseFunc
 	lost     bool // another consumer owns it
 	single   bool // keep it out of batches
@@ -43,6 +44,9 @@ type entry struct {
 	unavailable   int    // times it met a dependency that was down while others succeeded
 	successBefore uint64 // the table's successes at the last of them
 }
+
+// run is one call of a handler.
+type run struct{ hopeless bool }
 
 // burial is why an entry goes to the dead letters.
 type burial struct{ reason, err string }
@@ -71,8 +75,16 @@ func newEntry(id string, fields []string) *entry {
 	return e
 }
 
+// delivery is the number of the delivery that a run of it is.
+func (e *entry) delivery() int {
+	if e.started {
+		return e.deliveries
+	}
+	return e.deliveries + 1
+}
+
 // alone reports whether the entry must be run with nothing beside it: two workers were lost on it.
-func (e *entry) alone() bool { return !e.started && e.deliveries >= 2 }
+func (e *entry) alone() bool { return e.delivery() >= 3 }
 
 // detach copies the entry's texts, so that it does not keep the reply that it came with in memory.
 func (e *entry) detach() {

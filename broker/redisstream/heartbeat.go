@@ -51,7 +51,7 @@ func (t *table) stale(now time.Time, since time.Duration) []*entry {
 	var stale []*entry
 	for _, e := range t.held {
 		if e.state == running && now.Sub(e.began) > t.cfg.HandlerTimeout+t.cfg.AckDelay+t.cfg.ClaimIdle/2 {
-			e.state = stuck
+			t.giveUp(e)
 		}
 		if e.state != stuck && now.Sub(e.renewed) >= since {
 			stale = append(stale, e)

@@ -137,7 +137,32 @@ func TestHandlerThatIgnoresItsCancelLosesItsEntry(t *testing.T) {
 	}
 }
 
-// TestFrozenConsumerDoesNotRunWhatOthersTook: a consumer's renewals stop (its process stood still); what was queued there is
+// TestHandlerThatIgnoresItsCancelHoldsNobodyUp: an entry that must run alone does not wait for it for ever.
+func TestHandlerThatIgnoresItsCancelHoldsNobodyUp(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.add(2)
+	w.steal("ghost", 2, 0, w.ghost("ghost", 1)...) // event 0 is suspect, and taken over a little later
+	release := make(chan struct{})
+	started, done := make(chan struct{}), make(chan struct{})
+	cfg := w.config(func(_ context.Context, d *broker.Delivery) error {
+		if d.ID == "event-0" {
+			close(done)
+		} else {
+			close(started)
+			<-release
+		}
+		return nil
+	})
+	cfg.HandlerTimeout, cfg.Concurrency = 100*time.Millisecond, 2
+	stop := w.start(cfg)
+	t.Cleanup(func() { stop() })
+	t.Cleanup(func() { close(release) }) // runs before the stop above
+	<-started
+	<-done
+}
+
+// TestQueuedEntriesAreAskedForBeforeALateStart: a consumer's renewals stop (its process stood still); what was queued there is
 // another's when it goes on.
 func TestQueuedEntriesAreAskedForBeforeALateStart(t *testing.T) {
 	t.Parallel()

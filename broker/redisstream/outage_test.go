@@ -274,6 +274,11 @@ func TestCheck(t *testing.T) {
 	if err := s.check(later); err == nil || !strings.Contains(err.Error(), "has not answered") {
 		t.Errorf("got %v for a Redis that is silent, want so", err)
 	}
+	putOff := newTable(&c.cfg)
+	putOff.stalls()
+	if err := putOff.check(time.Now().Add(time.Minute)); err == nil || !strings.Contains(err.Error(), "put their work off") {
+		t.Errorf("got %v for handlers that only put off, want so", err)
+	}
 	hang := newTable(&c.cfg)
 	hang.add([]*entry{newEntry("1-1", []string{"id", "a", "type", "t"})})
 	if err := hang.check(time.Now().Add(time.Minute)); err == nil {

@@ -90,6 +90,9 @@ func (s *session) take(ctx context.Context, a takeArgs) (next string, err error)
 		if owner != s.name {
 			s.log.Info("took over an entry", "entry_id", e.EntryID, "event_id", e.ID, "from", owner, "deliveries", e.deliveries)
 		}
+		if e.bury == nil && e.delivery() > s.cfg.MaxDeliveries {
+			e.bury = &burial{deadDeliveries, fmt.Sprintf("delivered %d times and never finished", e.deliveries)}
+		}
 		if wait := s.wariness(e); wait > 0 && e.due.Before(time.Now().Add(wait)) {
 			e.due = time.Now().Add(wait)
 		}

@@ -346,3 +346,30 @@ func TestIdleConsumersAreRemovedUnlessTheyHoldSomething(t *testing.T) {
 		t.Errorf("consumers %q with %d pending: one that holds entries was removed", names(), w.pending())
 	}
 }
+
+// TestOneGuiltyEntryHidesNoOthers: the only entry there is says "unavailable" whenever it runs; those that come later are
+// read and done all the same, and it strikes out.
+func TestOneGuiltyEntryHidesNoOthers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.add(1)
+	met := make(chan struct{}, 1000)
+	var n atomic.Int64
+	cfg := w.config(func(_ context.Context, d *broker.Delivery) error {
+		if d.ID == "event-0" {
+			met <- struct{}{}
+			return broker.Unavailable(errors.New("no"))
+		}
+		n.Add(1)
+		return nil
+	})
+	cfg.MaxAttempts = 1
+	w.start(cfg)
+	<-met
+	<-met // it has been probed with
+	for i := range 3 {
+		w.add(1)
+		w.eventually("the next is done", func() bool { return n.Load() == int64(i+1) })
+	}
+	w.eventually("the guilty one is dead", func() bool { return w.deadLetters() == 1 && w.settled() })
+}

@@ -56,6 +56,7 @@ func (s *session) done(ctx context.Context, entries []*entry, took time.Duration
 
 // putOff lets an entry wait without counting anything.
 func (s *session) putOff(e *entry, after, took time.Duration) {
+	s.table.stalls()
 	s.report(e, broker.Deferred, took, nil)
 	s.table.wait(e, after)
 }

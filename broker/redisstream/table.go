@@ -14,6 +14,9 @@ const (
 	lookahead = 20 * time.Millisecond
 	// aheadMost bounds the entries read ahead.
 	aheadMost = 512
+	// probeMost is how many entries are queued during an outage: enough to find one that goes through where a few are to
+	// blame themselves.
+	probeMost = 10
 	// readMost bounds one read.
 	readMost = 256
 )
@@ -37,10 +40,12 @@ type table struct {
 	epoch   uint64 // counts the times that the group was made
 
 	busy      int  // runs going on
+	hopeless  int  // those of them whose handler ignores its cancel
 	exclusive bool // one of them must be the only one
 	closed    bool
 	cost      time.Duration // what an entry takes of a worker's time, averaged over the last runs
 	lastRun   time.Time     // when a run last ended, or the first entry after a pause came in
+	stalled   time.Time     // since when all that ran was put off; zero where it was not
 
 	outages     int // runs in a row that met a dependency that is down
 	pausedUntil time.Time
@@ -65,9 +70,6 @@ func (t *table) add(entries []*entry) {
 	now := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.busy == 0 && t.queue.len() == 0 {
-		t.lastRun = now
-	}
 	for _, e := range entries {
 		e.epoch, e.renewed = t.epoch, now
 		if have, ok := t.held[e.EntryID]; ok {
@@ -85,6 +87,9 @@ func (t *table) add(entries []*entry) {
 
 // ready queues an entry for a worker. The caller holds the lock.
 func (t *table) ready(e *entry) {
+	if t.busy == 0 && t.queue.len() == 0 && t.solo.len() == 0 {
+		t.lastRun = time.Now()
+	}
 	e.state = queued
 	if e.alone() {
 		t.solo.push(e)
@@ -110,8 +115,9 @@ func (t *table) next() []*entry {
 		now := time.Now()
 		if batch := t.pick(now); batch != nil {
 			t.busy++
+			r := &run{}
 			for _, e := range batch {
-				e.state, e.began, e.cancel = running, now, nil
+				e.state, e.began, e.cancel, e.run = running, now, nil, r
 			}
 			t.offer()
 			return batch
@@ -130,7 +136,7 @@ func (t *table) pick(now time.Time) []*entry {
 		return nil
 	}
 	if t.solo.drop(); t.solo.len() > 0 && (!probe || t.queue.len() == 0) {
-		if t.busy > 0 {
+		if t.busy > t.hopeless {
 			return nil // those that run finish first, and none starts meanwhile
 		}
 		t.exclusive, t.probing = true, probe
@@ -154,10 +160,13 @@ func (t *table) pick(now time.Time) []*entry {
 func (e *entry) unfit() bool { return e.single || e.bury != nil || e.failures > 0 }
 
 // ran notes the end of a run of n entries.
-func (t *table) ran(n int, took time.Duration) {
+func (t *table) ran(r *run, n int, took time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.busy--
+	if r.hopeless {
+		t.hopeless--
+	}
 	t.lastRun = time.Now()
 	if n > 0 {
 		per := max(took/time.Duration(n), 1)
@@ -170,10 +179,23 @@ func (t *table) ran(n int, took time.Duration) {
 		t.exclusive, t.probing = false, false
 		t.work.Broadcast()
 	}
-	if t.solo.len() > 0 && t.busy == 0 {
+	if t.solo.len() > 0 && t.busy == t.hopeless {
 		t.work.Signal()
 	}
 	t.offer()
+}
+
+// giveUp is done with an entry whose handler ignores its cancel: nothing waits for that run any more. The caller holds
+// the lock.
+func (t *table) giveUp(e *entry) {
+	e.state = stuck
+	if e.run.hopeless {
+		return
+	}
+	e.run.hopeless = true
+	t.hopeless++
+	t.exclusive, t.probing = false, false
+	t.work.Broadcast()
 }
 
 // awaitRoom waits until there is room for entries and returns for how many, or 0 when ctx is done.
@@ -214,7 +236,7 @@ func (t *table) limit() int {
 	case t.closed || t.exclusive:
 		return 0
 	case t.outages > 0:
-		return 1 // something to probe with
+		return probeMost
 	}
 	workers, each := t.cfg.Concurrency, 1
 	if t.cfg.HandleBatch != nil {

@@ -13,7 +13,7 @@ import (
 )
 
 // trimStep is how many entries one run of the script looks at, so that it never holds Redis up for long.
-const trimStep = 200
+const trimStep = 100
 
 // TrimConfig says what a [Trimmer] removes.
 type TrimConfig struct {

@@ -28,9 +28,9 @@ func (s *session) work(ctx context.Context) {
 
 // process brings a batch to its verdicts. ctx ends only where the drain runs out of time.
 func (s *session) process(ctx context.Context, batch []*entry) {
-	began, n := time.Now(), len(batch)
+	began, run, n := time.Now(), batch[0].run, len(batch)
 	ran := 0
-	defer func() { s.table.ran(ran, time.Since(began)) }()
+	defer func() { s.table.ran(run, ran, time.Since(began)) }()
 
 	batch = s.begin(ctx, batch)
 	if len(batch) == 0 {
@@ -97,14 +97,7 @@ func (s *session) begin(ctx context.Context, batch []*entry) []*entry {
 	now := time.Now()
 	var ask []*entry
 	for _, e := range batch {
-		delivery := e.deliveries
-		if !e.started {
-			delivery++
-		}
-		e.Hand(e.failures+1, delivery)
-		if e.bury == nil && delivery > s.cfg.MaxDeliveries {
-			e.bury = &burial{deadDeliveries, fmt.Sprintf("delivered %d times and never finished", e.deliveries)}
-		}
+		e.Hand(e.failures+1, e.delivery())
 		if !e.started || now.Sub(e.renewed) >= s.cfg.ClaimIdle/2 {
 			ask = append(ask, e)
 		}
