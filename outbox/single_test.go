@@ -90,13 +90,13 @@ func TestReadOnly(t *testing.T) {
 	w.add(t, "before")
 	relay.Wake()
 	w.waitPublished(t)
-	if err := w.client.SlaveOf(t.Context(), "127.0.0.1", "1").Err(); err != nil {
+	if err := w.client.ReplicaOf(t.Context(), "127.0.0.1", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
 	w.add(t, eventIDs(0, 30)...)
 	relay.Wake()
 	waitUntil(t, "the relay is refused", func() bool { return relay.CheckBroker() != nil })
-	if err := w.client.SlaveOf(t.Context(), "no", "one").Err(); err != nil {
+	if err := w.client.ReplicaOf(t.Context(), "no", "one").Err(); err != nil {
 		t.Fatal(err)
 	}
 	w.wantAll(t, eventIDs(0, 30))

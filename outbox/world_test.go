@@ -45,12 +45,12 @@ type world struct {
 	relays  []*outbox.Relay
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
 	return newWorldOn(t, servertest.Redis(t))
 }
 
-func newWorldOn(t *testing.T, server *localserver.Redis) *world {
+func newWorldOn(t testing.TB, server *localserver.Redis) *world {
 	t.Helper()
 	w := &world{url: servertest.Database(t), redis: server, log: &syncBuffer{}}
 	w.owner = connect(t, w.url, nil)
@@ -112,12 +112,12 @@ func (w *world) published() int {
 	return w.calls
 }
 
-func (w *world) connect(t *testing.T, role string, change func(*pgxpool.Config)) *pgxpool.Pool {
+func (w *world) connect(t testing.TB, role string, change func(*pgxpool.Config)) *pgxpool.Pool {
 	t.Helper()
 	return connect(t, servertest.DatabaseAs(t, w.url, role), change)
 }
 
-func connect(t *testing.T, url string, change func(*pgxpool.Config)) *pgxpool.Pool {
+func connect(t testing.TB, url string, change func(*pgxpool.Config)) *pgxpool.Pool {
 	t.Helper()
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
@@ -140,12 +140,12 @@ func (w *world) config(cfg outbox.RelayConfig) outbox.RelayConfig {
 }
 
 // start runs a relay until the test ends.
-func (w *world) start(t *testing.T, cfg outbox.RelayConfig) *outbox.Relay {
+func (w *world) start(t testing.TB, cfg outbox.RelayConfig) *outbox.Relay {
 	t.Helper()
 	return w.startOn(t, w.pool, cfg)
 }
 
-func (w *world) startOn(t *testing.T, pool *pgxpool.Pool, cfg outbox.RelayConfig) *outbox.Relay {
+func (w *world) startOn(t testing.TB, pool *pgxpool.Pool, cfg outbox.RelayConfig) *outbox.Relay {
 	t.Helper()
 	relay, err := outbox.NewRelay(pool, w, w.config(cfg))
 	if err != nil {
@@ -183,7 +183,7 @@ func eventIDs(first, n int) []string {
 }
 
 // add commits events with these ids.
-func (w *world) add(t *testing.T, ids ...string) {
+func (w *world) add(t testing.TB, ids ...string) {
 	t.Helper()
 	events := make([]broker.Event, len(ids))
 	for i, id := range ids {
@@ -192,7 +192,7 @@ func (w *world) add(t *testing.T, ids ...string) {
 	w.addEvents(t, events...)
 }
 
-func (w *world) addEvents(t *testing.T, events ...broker.Event) {
+func (w *world) addEvents(t testing.TB, events ...broker.Event) {
 	t.Helper()
 	err := pgx.BeginFunc(t.Context(), w.pool, func(tx pgx.Tx) error { return outbox.Add(t.Context(), tx, events...) })
 	if err != nil {
@@ -200,14 +200,14 @@ func (w *world) addEvents(t *testing.T, events ...broker.Event) {
 	}
 }
 
-func (w *world) exec(t *testing.T, sql string, args ...any) {
+func (w *world) exec(t testing.TB, sql string, args ...any) {
 	t.Helper()
 	if _, err := w.owner.Exec(t.Context(), sql, args...); err != nil {
 		t.Fatalf("%s: %v", sql, err)
 	}
 }
 
-func (w *world) query(t *testing.T, into any, sql string, args ...any) {
+func (w *world) query(t testing.TB, into any, sql string, args ...any) {
 	t.Helper()
 	if err := w.owner.QueryRow(t.Context(), sql, args...).Scan(into); err != nil {
 		t.Fatalf("%s: %v", sql, err)
@@ -215,7 +215,7 @@ func (w *world) query(t *testing.T, into any, sql string, args ...any) {
 }
 
 // entries are the event ids in the stream.
-func (w *world) entries(t *testing.T) []string {
+func (w *world) entries(t testing.TB) []string {
 	t.Helper()
 	messages, err := w.client.XRange(t.Context(), stream, "-", "+").Result()
 	if err != nil {
@@ -229,7 +229,7 @@ func (w *world) entries(t *testing.T) []string {
 }
 
 // wantEntries waits until the stream has these events and no others, in this order.
-func (w *world) wantEntries(t *testing.T, want []string) {
+func (w *world) wantEntries(t testing.TB, want []string) {
 	t.Helper()
 	waitUntil(t, fmt.Sprintf("%d entries are in the stream", len(want)), func() bool { return len(w.entries(t)) >= len(want) })
 	if got := w.entries(t); !slices.Equal(got, want) {
@@ -238,7 +238,7 @@ func (w *world) wantEntries(t *testing.T, want []string) {
 }
 
 // wantAll waits until the stream has each of these events at least once, and returns how many are repeats.
-func (w *world) wantAll(t *testing.T, want []string) (repeats int) {
+func (w *world) wantAll(t testing.TB, want []string) (repeats int) {
 	t.Helper()
 	waitUntil(t, fmt.Sprintf("all %d events are in the stream", len(want)), func() bool {
 		set := make(map[string]bool)
@@ -256,7 +256,7 @@ func (w *world) wantAll(t *testing.T, want []string) (repeats int) {
 }
 
 // waitPublished waits until no row waits.
-func (w *world) waitPublished(t *testing.T) {
+func (w *world) waitPublished(t testing.TB) {
 	t.Helper()
 	waitUntil(t, "no row is unpublished", func() bool {
 		var n int
@@ -266,7 +266,7 @@ func (w *world) waitPublished(t *testing.T) {
 }
 
 // waitTurn waits until each relay has had a turn.
-func (w *world) waitTurn(t *testing.T) {
+func (w *world) waitTurn(t testing.TB) {
 	t.Helper()
 	waitUntil(t, "each relay has had a turn", func() bool {
 		return !slices.ContainsFunc(w.relays, func(r *outbox.Relay) bool { return r.Check() != nil })
@@ -274,7 +274,7 @@ func (w *world) waitTurn(t *testing.T) {
 }
 
 // waitIdle waits until the lease is nobody's, and no connection of orders is busy.
-func (w *world) waitIdle(t *testing.T) {
+func (w *world) waitIdle(t testing.TB) {
 	t.Helper()
 	waitUntil(t, "the relay is idle", func() bool {
 		var idle bool
@@ -287,7 +287,7 @@ func (w *world) waitIdle(t *testing.T) {
 }
 
 // waitLocked waits until some session waits for a lock.
-func (w *world) waitLocked(t *testing.T) {
+func (w *world) waitLocked(t testing.TB) {
 	t.Helper()
 	waitUntil(t, "somebody waits for a lock", func() bool {
 		var waiting bool
@@ -296,7 +296,7 @@ func (w *world) waitLocked(t *testing.T) {
 	})
 }
 
-func waitUntil(t *testing.T, what string, ok func() bool) {
+func waitUntil(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(60 * time.Second)
 	for !ok() {

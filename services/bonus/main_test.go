@@ -165,6 +165,7 @@ func TestKills(t *testing.T) {
 	p = w.start(t, client, "ACK_DELAY=1h")
 	poll(t, "the work", func() bool { return w.rows(t, "bonus_ledger") == 1 })
 	p.kill()
+	w.url += "&pool_max_conns=1" // the smallest pool does
 	p = w.start(t, client)
 	poll(t, "the group to settle", func() bool { return settled(t, client) })
 	poll(t, "the outcome in the log", func() bool { return strings.Contains(p.out.String(), `"outcome":"duplicate"`) })
