@@ -33,6 +33,15 @@ func (t *table) stalls() {
 	}
 }
 
+// begun notes that the coming delivery of the entries is written down.
+func (t *table) begun(entries []*entry) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, e := range entries {
+		e.deliveries, e.started = e.Delivery.Delivery, true
+	}
+}
+
 // running notes how to cancel a run. An entry that was lost since it was picked cancels at once.
 func (t *table) running(batch []*entry, cancel func(error)) {
 	t.mu.Lock()

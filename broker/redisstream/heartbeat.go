@@ -70,8 +70,9 @@ func (s *session) renew(ctx context.Context, idle time.Duration, entries []*entr
 	args[0], args[1], args[2] = s.cfg.Group, s.name, idle.Milliseconds()
 	byID := make(map[string]*entry, len(entries))
 	for _, e := range entries {
-		args = append(args, e.EntryID, s.table.count(e, idle))
-		byID[e.EntryID] = e
+		id, deliveries := s.table.count(e, idle)
+		args = append(args, id, deliveries)
+		byID[id] = e
 	}
 	reply, err := renewScript.Run(ctx, s.cmds, []string{s.cfg.Stream}, args...).Slice()
 	if err != nil {
@@ -88,17 +89,18 @@ func (s *session) renew(ctx context.Context, idle time.Duration, entries []*entr
 	return nil
 }
 
-// count is the count of deliveries to write with a renewal, -1 to leave it. A release takes a start back.
-func (t *table) count(e *entry, idle time.Duration) int {
+// count is the entry's id and the count of deliveries to write with a renewal, -1 to leave it. A release takes a start
+// back. The id is read here since detach copies it meanwhile.
+func (t *table) count(e *entry, idle time.Duration) (id string, deliveries int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
 	case idle > 0 && e.started:
-		return e.deliveries - 1
+		return e.EntryID, e.deliveries - 1
 	case idle == 0 && e.state == running && !e.started:
-		return e.deliveries + 1
+		return e.EntryID, e.deliveries + 1
 	}
-	return -1
+	return e.EntryID, -1
 }
 
 func (t *table) renewed(entries map[string]*entry, now time.Time) {
@@ -107,6 +109,13 @@ func (t *table) renewed(entries map[string]*entry, now time.Time) {
 	for _, e := range entries {
 		e.renewed = now
 	}
+}
+
+// unrenewed reports whether the entry was not renewed for the given time.
+func (t *table) unrenewed(e *entry, now time.Time, since time.Duration) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return now.Sub(e.renewed) >= since
 }
 
 // miss acts on an entry that could not be renewed.

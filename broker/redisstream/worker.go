@@ -98,7 +98,7 @@ func (s *session) begin(ctx context.Context, batch []*entry) []*entry {
 	var ask []*entry
 	for _, e := range batch {
 		e.Hand(e.failures+1, e.delivery())
-		if !e.started || now.Sub(e.renewed) >= s.cfg.ClaimIdle/2 {
+		if !e.started || s.table.unrenewed(e, now, s.cfg.ClaimIdle/2) {
 			ask = append(ask, e)
 		}
 	}
@@ -113,9 +113,7 @@ func (s *session) begin(ctx context.Context, batch []*entry) []*entry {
 		return nil
 	}
 	s.beginCalm.ok()
-	for _, e := range ask {
-		e.deliveries, e.started = e.Delivery.Delivery, true
-	}
+	s.table.begun(ask)
 	return s.keep(batch)
 }
 
