@@ -35,6 +35,9 @@ func TestRedrive(t *testing.T) {
 	w.start(cfg2)
 	w.add(1)
 	w.eventually("it is dead", func() bool { return w.deadLetters() == 1 })
+	if n := w.client.Exists(ctx, failKey(testStream, testGroup)).Val(); n != 0 {
+		t.Error("the failures of a buried entry still stand in Redis")
+	}
 	dead := NewDeadLetters(w.client, testStream, testGroup)
 	list, err := dead.List(ctx, "", 10)
 	if err != nil || len(list) != 1 || list[0].Event.ID != "event-0" || list[0].Reason != deadAttempts || list[0].Attempts != 2 || list[0].At.IsZero() {
