@@ -269,13 +269,7 @@ func TestDrain(t *testing.T) {
 	server := servertest.Redis(t)
 	s := startService(t, map[string]string{"REDIS_URL": server.URL()})
 	s.post(201, goodOrder)
-	tx, err := s.database.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tx.Exec(t.Context(), `lock table orders in exclusive mode`); err != nil {
-		t.Fatal(err)
-	}
+	tx := s.hold(`lock table orders in exclusive mode`)
 	answered := make(chan int, 1)
 	go func() {
 		a, err := s.try(context.Background(), http.MethodPost, "/orders", goodOrder)

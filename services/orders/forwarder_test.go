@@ -30,6 +30,7 @@ type forwarder struct {
 	mark    string // the trouble begins with a message that has it
 	times   int    // how often; below 0: always
 	met     int    // how often it happened
+	deaf    bool   // requests to cancel a statement are lost
 	conns   map[net.Conn]bool
 }
 
@@ -71,6 +72,13 @@ func (f *forwarder) on(mark string, what trouble, times int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.trouble, f.mark, f.times, f.met = what, mark, times, 0
+}
+
+// ignoreCancels loses all requests to cancel a statement from now on.
+func (f *forwarder) ignoreCancels() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.deaf = true
 }
 
 // happened tells how often the trouble of on came.
@@ -138,6 +146,10 @@ func (l *link) say() {
 		if err != nil {
 			return
 		}
+		if l.f.lost(buf[:n]) {
+			l.close()
+			return
+		}
 		switch what := l.f.meet(buf[:n]); what {
 		case freeze:
 			continue
@@ -153,6 +165,14 @@ func (l *link) say() {
 			return
 		}
 	}
+}
+
+// lost reports whether the message is a CancelRequest that gets lost
+// (https://www.postgresql.org/docs/15/protocol-message-formats.html).
+func (f *forwarder) lost(message []byte) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.deaf && len(message) == 16 && bytes.HasPrefix(message, []byte{0, 0, 0, 16, 0x04, 0xd2, 0x16, 0x2e})
 }
 
 // meet tells what trouble the message has.

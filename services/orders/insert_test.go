@@ -110,13 +110,7 @@ func TestGroup(t *testing.T) {
 	}
 	const each = 50
 	for round, bad := range []int{-1, each / 2} {
-		tx, err := admin.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := tx.Exec(t.Context(), `lock table orders in exclusive mode`); err != nil {
-			t.Fatal(err)
-		}
+		tx := hold(t, admin, `lock table orders in exclusive mode`)
 		var wg sync.WaitGroup
 		place := func(n int) {
 			p := newTestPlacement(t, "c", "")
@@ -151,7 +145,7 @@ func TestGroup(t *testing.T) {
 		}
 		wg.Wait()
 		var orders, transactions int
-		err = admin.QueryRow(t.Context(), `select count(*), count(distinct xmin::text) from orders where customer_id = 'c'`).Scan(&orders, &transactions)
+		err := admin.QueryRow(t.Context(), `select count(*), count(distinct xmin::text) from orders where customer_id = 'c'`).Scan(&orders, &transactions)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orderfanout/event"
@@ -210,6 +211,25 @@ func (s *service) exec(query string, args ...any) {
 	if _, err := s.database.Exec(context.Background(), query, args...); err != nil {
 		s.t.Fatalf("%s: %v", query, err)
 	}
+}
+
+// hold opens a transaction of the owner that has run the statement. It is rolled back at the end of the test, if not before.
+func (s *service) hold(statement string) pgx.Tx {
+	s.t.Helper()
+	return hold(s.t, s.database, statement)
+}
+
+func hold(t *testing.T, pool *pgxpool.Pool, statement string) pgx.Tx {
+	t.Helper()
+	tx, err := pool.Begin(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tx.Rollback(context.Background()) }) // an error where it has ended
+	if _, err := tx.Exec(t.Context(), statement); err != nil {
+		t.Fatalf("%s: %v", statement, err)
+	}
+	return tx
 }
 
 // wantRows fails the test where the database has not that many orders, each with its items and its event.
