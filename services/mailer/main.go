@@ -13,6 +13,7 @@
 //	marker.go   the marker and its scripts
 //	keys.go     its key
 //	message.go  an order as a mail
+//	body.go     its text and HTML
 //	money.go    minor units in words that people read
 //	address.go  addresses: IDN, masking
 //	sender.go   kept connections; what an SMTP failure means for the entry

@@ -2,25 +2,14 @@ package main
 
 import (
 	"bytes"
-	"embed"
 	"errors"
 	"fmt"
-	"html/template"
 	"net/url"
-	text "text/template"
 	"time"
 
 	"github.com/wneessen/go-mail"
 
 	"example.com/orderfanout/event"
-)
-
-//go:embed templates
-var templates embed.FS
-
-var (
-	textBody = text.Must(text.ParseFS(templates, "templates/order.txt"))
-	htmlBody = template.Must(template.ParseFS(templates, "templates/order.html"))
 )
 
 // message is a mail that is ready to be sent.
@@ -51,12 +40,8 @@ func newMessage(from mailbox, eventID string, o event.OrderPlaced, now time.Time
 	m.SetGenHeader("Auto-Submitted", "auto-generated") // no "out of office", please (RFC 3834)
 
 	view := newOrderView(o)
-	if err := m.SetBodyTextTemplate(textBody, view); err != nil {
-		return nil, fmt.Errorf("text body: %w", err)
-	}
-	if err := m.AddAlternativeHTMLTemplate(htmlBody, view); err != nil {
-		return nil, fmt.Errorf("html body: %w", err)
-	}
+	m.SetBodyString(mail.TypeTextPlain, view.text())
+	m.AddAlternativeString(mail.TypeTextHTML, view.html())
 	var content bytes.Buffer
 	if _, err := m.WriteTo(&content); err != nil {
 		return nil, fmt.Errorf("write: %w", err)
@@ -64,7 +49,7 @@ func newMessage(from mailbox, eventID string, o event.OrderPlaced, now time.Time
 	return &message{from: from, to: to, content: content.Bytes()}, nil
 }
 
-// orderView is an order as the templates show it.
+// orderView is an order as the mail shows it.
 type orderView struct {
 	ID, Total, Placed string
 	Items             []itemView
