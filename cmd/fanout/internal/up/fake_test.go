@@ -26,6 +26,8 @@ import (
 )
 
 func main() {
+	stop := make(chan os.Signal, 9)
+	signal.Notify(stop, syscall.SIGTERM)
 	l, err := net.Listen("tcp", os.Getenv("HTTP_ADDR"))
 	if err != nil {
 		fmt.Println(err)
@@ -43,8 +45,6 @@ func main() {
 		}
 	}()
 	fmt.Println("serving", os.Getenv("DATABASE_URL"), os.Getenv("REDIS_URL"), os.Getenv("SMTP_URL"), "delay="+os.Getenv("HANDLER_DELAY"))
-	stop := make(chan os.Signal, 9)
-	signal.Notify(stop, syscall.SIGTERM)
 	<-stop
 	if os.Getenv("HANDLER_DELAY") == "for ever" {
 		fmt.Println("not draining")
