@@ -19,7 +19,6 @@ type nameplate struct {
 	name string // of the connections
 	mu   sync.Mutex
 	own  map[int64]bool
-	last int64 // the newest
 }
 
 // add is the OnConnect of the consumer's clients. It asks for the connection's id
