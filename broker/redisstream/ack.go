@@ -99,12 +99,13 @@ func (s *session) flush(ctx context.Context) error {
 		err = s.cmds.Do(ctx, ack...).Err()
 	} else {
 		pipe := s.cmds.Pipeline()
-		pipe.Do(ctx, ack...)
+		acked := pipe.Do(ctx, ack...)
 		pipe.Do(ctx, append([]any{"HDEL", failKey(s.cfg.Stream, s.cfg.Group)}, failed...)...)
-		_, err = pipe.Exec(ctx)
+		_, _ = pipe.Exec(ctx) // what stands in the way of the HDEL must not keep what is acknowledged
+		err = acked.Err()
 	}
 	if err != nil {
-		s.acks.putBack(entries)
+		s.acks.putBack(s.table.acking(entries)) // not those of a group that is gone by now
 		return err
 	}
 	s.table.forget(entries...)

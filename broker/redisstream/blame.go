@@ -115,5 +115,7 @@ func (t *table) lose(e *entry) bool {
 		e.cancel(errLost)
 	}
 	t.drop(e)
+	t.work.Broadcast() // it may be the one that all waited for
+	t.offer()
 	return true
 }

@@ -142,6 +142,8 @@ func (t *table) dropIdle(e *entry) bool {
 	}
 	e.lost = true
 	t.drop(e)
+	t.work.Broadcast()
+	t.offer()
 	return true
 }
 

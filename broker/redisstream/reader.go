@@ -142,11 +142,11 @@ func (s *session) accept(entries []*entry) {
 }
 
 func (s *session) wanted(e *entry) bool {
-	if e.bury != nil {
-		return true
-	}
 	if e.OnlyGroup != "" && e.OnlyGroup != s.cfg.Group {
 		return false
+	}
+	if e.bury != nil {
+		return true
 	}
 	return len(s.cfg.Types) == 0 || slices.Contains(s.cfg.Types, e.Type)
 }

@@ -89,7 +89,7 @@ func (s *session) fail(ctx context.Context, e *entry, err error, took time.Durat
 		return
 	}
 	// Where Redis is away the count stands in memory alone: the entry is still ours, and is run again later.
-	e.failed = e.failed || failErr == nil
+	e.failed = true // it may have been written even where the answer was lost
 	s.report(e, broker.Retried, took, err)
 	s.table.wait(e, wait)
 }

@@ -246,6 +246,9 @@ func (t *table) limit() int {
 	if t.cost > 0 {
 		ahead = min(int(lookahead/t.cost)*workers, max(aheadMost, 2*t.cfg.BatchSize))
 	}
+	if t.busy >= workers && time.Since(t.lastRun) > 5*lookahead {
+		ahead = 0 // all workers are at slow ones: what is read now would only be given back
+	}
 	if t.queue.len()*2 > ahead {
 		ahead = 0 // refill when half is gone: a few large reads rather than many small ones
 	}
