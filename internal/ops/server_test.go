@@ -180,8 +180,8 @@ func TestServeFinishesWhatRuns(t *testing.T) {
 	<-entered
 	stopped := make(chan error, 1)
 	go func() { stopped <- stop() }()
-	// The door is closed while the request still runs.
-	for {
+	// The door is closed while the request still runs. (Another server may be given the port at once.)
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
 		conn, err := net.Dial("tcp", addr)
 		if err != nil {
 			break
