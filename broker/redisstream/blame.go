@@ -62,6 +62,9 @@ func (t *table) succeeded(n int) {
 	t.stalled = time.Time{}
 	if t.outages > 0 {
 		t.outages, t.pausedUntil, t.outage = 0, time.Time{}, nil
+		for _, e := range t.tried.take() {
+			t.ready(e)
+		}
 		t.work.Broadcast()
 		t.offer()
 	}
@@ -73,7 +76,11 @@ func (t *table) unavailable(entries []*entry, err error) (guilty []*entry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if now := time.Now(); !now.Before(t.pausedUntil) { // those that ran side by side count as one
-		t.outages++
+		if t.outages++; t.outages == 1 {
+			for _, e := range t.queue.take() {
+				t.ready(e) // those that met an outage before stand back
+			}
+		}
 		t.pausedUntil = now.Add(pause(t.outages + 1))
 	}
 	t.outage = err

@@ -66,10 +66,10 @@ func (c *Consumer) Check() error {
 
 // client opens a client of the consumer's own. The engine decides itself what is repeated and when, so go-redis must
 // not: a repeated write is a second write.
-func (c *Consumer) client(name string, conns int, readTimeout time.Duration, onConnect func(context.Context, *redis.Conn) error) *redis.Client {
+func (c *Consumer) client(conns int, readTimeout time.Duration, onConnect func(context.Context, *redis.Conn) error) *redis.Client {
 	opts := c.opts
-	opts.Protocol = 2 // the reply parser reads RESP2
-	opts.ClientName = name
+	opts.Protocol = 2    // the reply parser reads RESP2
+	opts.ClientName = "" // OnConnect gives it
 	opts.MaxRetries = -1
 	opts.PoolSize = conns
 	opts.MaxIdleConns = 0

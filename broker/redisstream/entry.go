@@ -62,7 +62,7 @@ const (
 // newEntry decodes an entry. One without an id or a type is made ready for the dead letters.
 func newEntry(id string, fields []string) *entry {
 	e := &entry{fields: fields, deliveries: 1, started: true}
-	e.EntryID = id
+	e.EntryID = strings.Clone(id) // a key of the table: it must not keep the reply in memory
 	e.Event = decode(fields)
 	switch {
 	case len(fields)%2 != 0:
@@ -91,7 +91,6 @@ func (e *entry) detach() {
 	for i, s := range e.fields {
 		e.fields[i] = strings.Clone(s)
 	}
-	e.EntryID = strings.Clone(e.EntryID)
 	e.Event = decode(e.fields)
 }
 

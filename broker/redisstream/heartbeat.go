@@ -74,7 +74,7 @@ func (s *session) renew(ctx context.Context, idle time.Duration, entries []*entr
 		args = append(args, id, deliveries)
 		byID[id] = e
 	}
-	reply, err := renewScript.Run(ctx, s.cmds, []string{s.cfg.Stream}, args...).Slice()
+	reply, err := renewScript.Run(ctx, s.cmds, []string{s.cfg.Stream, failKey(s.cfg.Stream, s.cfg.Group)}, args...).Slice()
 	if err != nil {
 		return err
 	}
@@ -179,7 +179,7 @@ func (t *table) unqueue(since time.Time) []*entry {
 	if t.busy < t.cfg.Concurrency || t.lastRun.After(since) || t.outages > 0 {
 		return nil
 	}
-	return t.queue.take()
+	return append(t.queue.take(), t.solo.take()...)
 }
 
 // idle returns the entries that are queued or waiting.

@@ -73,7 +73,22 @@ func (w *world) config(handle broker.Handler) Config {
 // start runs a consumer and returns a function that drains it and waits for its end.
 func (w *world) start(cfg Config) (stop func()) {
 	w.Helper()
-	c, err := NewConsumer(w.server.Options(), cfg)
+	_, stop = w.behind(w.server.Options(), cfg)
+	return stop
+}
+
+// running starts a consumer and returns its session.
+func (w *world) running(cfg Config) (s *session, stop func()) {
+	w.Helper()
+	c, stop := w.behind(w.server.Options(), cfg)
+	w.eventually("the session is open", func() bool { s = c.current.Load(); return s != nil })
+	return s, stop
+}
+
+// behind starts a consumer whose way to Redis is opts.
+func (w *world) behind(opts *redis.Options, cfg Config) (c *Consumer, stop func()) {
+	w.Helper()
+	c, err := NewConsumer(opts, cfg)
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -82,7 +97,7 @@ func (w *world) start(cfg Config) (stop func()) {
 	go func() { _ = c.Run(ctx); close(done) }()
 	stop = sync.OnceFunc(func() { cancel(); <-done })
 	w.Cleanup(stop)
-	return stop
+	return c, stop
 }
 
 // eventually waits until ok.

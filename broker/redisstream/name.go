@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"sync"
@@ -29,38 +30,38 @@ func (n *nameplate) add(ctx context.Context, cn *redis.Conn) (int64, error) {
 		return 0, fmt.Errorf("client id: %w", err)
 	}
 	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.own[id] = true
+	n.own[id] = true // before it shows in CLIENT LIST under the name
+	n.mu.Unlock()
+	if err := cn.ClientSetName(ctx, n.name).Err(); err != nil {
+		return 0, fmt.Errorf("client setname: %w", err)
+	}
 	return id, nil
 }
 
 // check returns errNameTaken where an older connection than all of this consumer's has the same name. Of two consumers
 // that look at each other, exactly one gives way.
 func (n *nameplate) check(ctx context.Context, client *redis.Client) error {
+	n.mu.Lock()
+	closed := maps.Clone(n.own) // those of them that are not in the list; what connects from now on may not be in it yet
+	n.mu.Unlock()
 	list, err := client.ClientList(ctx).Result()
 	if err != nil {
 		return fmt.Errorf("client list: %w", err)
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	live := map[int64]bool{}
 	var oldest int64
 	for line := range strings.Lines(list) {
 		id, ok := named(line, n.name)
-		if !ok {
-			continue
-		}
-		live[id] = n.own[id]
-		if oldest == 0 || id < oldest {
+		delete(closed, id)
+		if ok && (oldest == 0 || id < oldest) {
 			oldest = id
 		}
 	}
-	for id := range n.own {
-		if !live[id] {
-			delete(n.own, id) // closed
-		}
+	for id := range closed {
+		delete(n.own, id)
 	}
-	if oldest != 0 && !live[oldest] {
+	if oldest != 0 && !n.own[oldest] {
 		return errNameTaken
 	}
 	return nil
@@ -77,5 +78,5 @@ func named(line, name string) (id int64, ok bool) {
 			ok = value == name
 		}
 	}
-	return id, ok && id != 0
+	return id, ok
 }

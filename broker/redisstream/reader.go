@@ -1,7 +1,6 @@
 package redisstream
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -103,8 +102,9 @@ func groupGone(err error) bool { return strings.Contains(err.Error(), "NOGROUP")
 func (s *session) readNew(ctx context.Context, most int) error {
 	s.answer.Reset()
 	if s.answer.Cap() > 1<<20 { // after unusually large entries
-		s.answer = bytes.Buffer{}
+		s.answer = answer{}
 	}
+	sent := time.Now()
 	err := s.reads.DoRawWriteTo(ctx, &s.answer, "XREADGROUP", "GROUP", s.cfg.Group, s.name,
 		"COUNT", most, "BLOCK", block.Milliseconds(), "STREAMS", s.cfg.Stream, ">").Err()
 	if err != nil {
@@ -113,6 +113,9 @@ func (s *session) readNew(ctx context.Context, most int) error {
 	entries, err := parseEntries(s.answer.String())
 	if err != nil {
 		return err
+	}
+	for _, e := range entries {
+		e.renewed = sent // no earlier; the answer may have been long on its way
 	}
 	s.accept(entries)
 	return nil

@@ -18,7 +18,7 @@ func (s *session) recover(ctx context.Context) {
 		// Own entries that nobody here knows of: their reply was lost on the way.
 		next, err := s.sweep(ctx, takeArgs{owner: s.name, idle: s.cfg.ClaimIdle, start: own})
 		own = next
-		if err == nil && time.Now().UnixNano() >= s.noClaim.Load() {
+		if err == nil {
 			others, err = s.sweep(ctx, takeArgs{idle: s.cfg.ClaimIdle, start: others})
 		}
 		if err == nil {
@@ -36,9 +36,13 @@ func (s *session) recover(ctx context.Context) {
 	}
 }
 
-// sweep takes pages until the end of the pending entries or as long as there is room, and returns where to go on.
+// sweep takes pages until the end of the pending entries or as long as there is room and it may claim, and returns where
+// to go on.
 func (s *session) sweep(ctx context.Context, a takeArgs) (next string, err error) {
 	for {
+		if a.owner == "" && time.Now().UnixNano() < s.noClaim.Load() {
+			return a.start, nil
+		}
 		if a.most = min(s.table.roomNow(), 100); a.most == 0 {
 			return a.start, nil
 		}
@@ -53,6 +57,20 @@ func (s *session) sweep(ctx context.Context, a takeArgs) (next string, err error
 	}
 }
 
+// serverClock is what the server's clock showed, and when it was asked for.
+type serverClock struct {
+	ms   int64
+	sent time.Time
+}
+
+// at is the latest, in ms since 1970, that the server's clock may show when it answers at once at the given time.
+func (c *serverClock) at(now time.Time) int64 {
+	if c == nil {
+		return 0
+	}
+	return c.ms + now.Sub(c.sent).Milliseconds()
+}
+
 type takeArgs struct {
 	owner string // "" for any
 	idle  time.Duration
@@ -65,7 +83,14 @@ type takeArgs struct {
 func (s *session) take(ctx context.Context, a takeArgs) (next string, err error) {
 	ctx, cancel := s.detached(ctx)
 	defer cancel()
-	args := []any{s.cfg.Group, s.name, a.idle.Milliseconds(), a.start, a.most, a.owner}
+	// What all have pending looks idle after Redis stood still or its clock was put forward. A claim that comes
+	// later than it should takes nothing, and its consumer waits until the owners have renewed.
+	slack := (s.cfg.ClaimIdle / 8).Milliseconds()
+	sent, latest := time.Now(), int64(0)
+	if a.owner == "" {
+		latest = s.clock.Load().at(sent) + slack
+	}
+	args := []any{s.cfg.Group, s.name, a.idle.Milliseconds(), a.start, a.most, a.owner, latest}
 	for _, id := range s.table.stuck() {
 		args = append(args, id)
 	}
@@ -73,12 +98,17 @@ func (s *session) take(ctx context.Context, a takeArgs) (next string, err error)
 	if err != nil {
 		return a.start, err
 	}
-	if len(reply) == 0 {
+	if len(reply) < 2 {
 		return a.start, errReply
 	}
 	next, _ = reply[0].(string)
+	now, _ := reply[1].(int64)
+	clock := s.clock.Swap(&serverClock{now, sent})
+	if time.Since(sent) > s.cfg.ClaimIdle/4 || clock != nil && now > clock.at(sent)+slack {
+		s.holdClaims(time.Now())
+	}
 	var taken []*entry
-	for _, item := range reply[1:] {
+	for _, item := range reply[2:] {
 		e, owner, err := takenEntry(item)
 		if err != nil {
 			return a.start, err
@@ -93,6 +123,7 @@ func (s *session) take(ctx context.Context, a takeArgs) (next string, err error)
 		if e.bury == nil && e.delivery() > s.cfg.MaxDeliveries {
 			e.bury = &burial{deadDeliveries, fmt.Sprintf("delivered %d times and never finished", e.deliveries)}
 		}
+		e.renewed = sent
 		if wait := s.wariness(e); wait > 0 && e.due.Before(time.Now().Add(wait)) {
 			e.due = time.Now().Add(wait)
 		}

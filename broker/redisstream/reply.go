@@ -1,6 +1,7 @@
 package redisstream
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strconv"
@@ -18,6 +19,17 @@ var errReply = errors.New("redis answered in a form that is not known")
 type serverError string
 
 func (e serverError) Error() string { return string(e) }
+
+// answer collects the bytes of a reply. An error reply is an error to go-redis too, which closes the connection then: a server that
+// was demoted answers READONLY for ever on the connections that it has.
+type answer struct{ bytes.Buffer }
+
+func (a *answer) Write(p []byte) (int, error) {
+	if a.Len() == 0 && len(p) > 0 && p[0] == '-' {
+		return 0, serverError(p[1:])
+	}
+	return a.Buffer.Write(p)
+}
 
 // parseEntries returns the entries of the answer, none where it is nil.
 func parseEntries(raw string) ([]*entry, error) {
@@ -68,7 +80,11 @@ func (r *reply) array() (int, error) {
 	}
 	switch line[0] {
 	case '*':
-		return number(line[1:])
+		n, err := number(line[1:])
+		if n > len(r.rest) { // an item takes more than a byte
+			return 0, errReply
+		}
+		return n, err
 	case '_', '$': // nil in RESP3, and RESP2's nil string
 		return -1, nil
 	case '-':
@@ -86,7 +102,7 @@ func (r *reply) text() (string, error) {
 		return "", fmt.Errorf("%w: %q where a string was due", errReply, line)
 	}
 	n, err := number(line[1:])
-	if err != nil || n < 0 || n+2 > len(r.rest) {
+	if err != nil || n < 0 || n > len(r.rest)-2 {
 		return "", errors.Join(err, errReply)
 	}
 	s := r.rest[:n]

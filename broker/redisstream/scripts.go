@@ -9,19 +9,21 @@ import "github.com/redis/go-redis/v9"
 // their delivery counts nor their failures. An entry whose body is gone is acknowledged.
 //
 //	KEYS  stream, fail hash
-//	ARGV  group, consumer, least idle ms, start of the range, most entries, owner ("" for any), ids to leave alone…
-//	reply {start of the next range or "" at the end,
+//	ARGV  group, consumer, least idle ms, start of the range, most entries, owner ("" for any), latest ms since 1970 on
+//	      the server's clock (0 for any) after which nothing is taken, ids to leave alone…
+//	reply {start of the next range or "" at the end, ms since 1970 on the server's clock,
 //	       {id, owner, deliveries, failures, ms until the next try, {name, value, …} or {} where the body is gone}, …}
 var takeScript = redis.NewScript(`
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+if ARGV[7] ~= '0' and now > tonumber(ARGV[7]) then return {ARGV[4], now} end
 local list = {'XPENDING', KEYS[1], ARGV[1], 'IDLE', ARGV[3], ARGV[4], '+', ARGV[5]}
 if ARGV[6] ~= '' then list[9] = ARGV[6] end
 local pending = redis.call(unpack(list))
-local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local reply, leave = {''}, {}
-for i = 7, #ARGV do leave[ARGV[i]] = true end
+local reply, leave = {'', now}, {}
+for i = 8, #ARGV do leave[ARGV[i]] = true end
 local function take(id, owner, deliveries)
-  local got = redis.call('XCLAIM', KEYS[1], ARGV[1], ARGV[2], ARGV[3], id, 'RETRYCOUNT', deliveries)
+  local got = redis.call('XCLAIM', KEYS[1], ARGV[1], ARGV[2], 0, id, 'RETRYCOUNT', deliveries)
   local fields = got[1] and got[1][2] or {}
   local failures, wait = 0, 0
   local fail = redis.call('HGET', KEYS[2], id)
@@ -43,7 +45,7 @@ return reply`)
 
 // renewScript sets the idle time, and where asked the delivery count, of entries that this consumer owns.
 //
-//	KEYS  stream
+//	KEYS  stream, fail hash
 //	ARGV  group, consumer, idle ms, then for each entry: id, deliveries (-1: as they are)
 //	reply {{id, what, owner}, …} for entries that it did not touch; what is "owner" where another consumer owns it,
 //	      "acked" where it is not pending, "gone" where its body is not in the stream
@@ -59,7 +61,10 @@ local function claim(ids, extra)
   local got = {}
   for _, id in ipairs(redis.call(unpack(args))) do got[id] = true end
   for _, id in ipairs(ids) do
-    if not got[id] then reply[#reply + 1] = {id, 'gone', ''} end
+    if not got[id] then
+      reply[#reply + 1] = {id, 'gone', ''}
+      redis.pcall('HDEL', KEYS[2], id)
+    end
   end
 end
 for i = 4, #ARGV, 2 do

@@ -1,7 +1,6 @@
 package redisstream
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"sync"
@@ -31,7 +30,7 @@ type session struct {
 	plate nameplate
 
 	reads  *redis.Client // one connection, for XREADGROUP alone
-	answer bytes.Buffer  // what it answered last, for the reader alone
+	answer answer        // what it answered last, for the reader alone
 	cmds   *redis.Client
 
 	readerID   atomic.Int64 // of the connection that reads, for CLIENT UNBLOCK
@@ -39,6 +38,7 @@ type session struct {
 	unanswered atomic.Int64 // since when reads have had no answer; 0 where none is due
 	nameLost   atomic.Bool
 	noClaim    atomic.Int64 // until when nothing is taken from others
+	clock      atomic.Pointer[serverClock]
 	draining   context.Context
 	groupMu    sync.Mutex
 	beginCalm  loud
@@ -54,12 +54,12 @@ func (c *Consumer) open(ctx context.Context, name string) (*session, error) {
 	s.beginCalm.calm = calm{log: log, what: "start an entry"}
 	s.buryCalm.calm = calm{log: log, what: "write a dead letter"}
 	s.outageCalm.calm = calm{log: log, what: "dependency of the handler"}
-	s.cmds = c.client(s.plate.name, 4, answerTime, func(ctx context.Context, cn *redis.Conn) error {
+	s.cmds = c.client(4, answerTime, func(ctx context.Context, cn *redis.Conn) error {
 		s.renamed.Store(true)
 		_, err := s.plate.add(ctx, cn)
 		return err
 	})
-	s.reads = c.client(s.plate.name, 1, block+answerTime, func(ctx context.Context, cn *redis.Conn) error {
+	s.reads = c.client(1, block+answerTime, func(ctx context.Context, cn *redis.Conn) error {
 		s.renamed.Store(true)
 		id, err := s.plate.add(ctx, cn)
 		s.readerID.Store(id)
@@ -142,7 +142,11 @@ func waitFor(wg *sync.WaitGroup, d time.Duration) bool {
 
 // detached is a context for what must be written down even while ctx ends.
 func (s *session) detached(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), answerTime)
+	limit := time.Now().Add(answerTime)
+	if set, ok := ctx.Deadline(); ok && set.Before(limit) {
+		limit = set
+	}
+	return context.WithDeadline(context.WithoutCancel(ctx), limit)
 }
 
 // holdClaims lets the consumer take nothing from others for one ClaimIdle: after a stall everybody's entries look idle.

@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 )
@@ -14,9 +15,6 @@ const (
 	lookahead = 20 * time.Millisecond
 	// aheadMost bounds the entries read ahead.
 	aheadMost = 512
-	// probeMost is how many entries are queued during an outage: enough to find one that goes through where a few are to
-	// blame themselves.
-	probeMost = 10
 	// readMost bounds one read.
 	readMost = 256
 )
@@ -36,6 +34,7 @@ type table struct {
 	held    map[string]*entry
 	queue   queue
 	solo    queue // entries that must run alone
+	tried   queue // entries that met the outage that lasts; run again when nothing else is queued, or after it
 	waiting dueHeap
 	epoch   uint64 // counts the times that the group was made
 
@@ -71,10 +70,16 @@ func (t *table) add(entries []*entry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, e := range entries {
-		e.epoch, e.renewed = t.epoch, now
-		if have, ok := t.held[e.EntryID]; ok {
-			have.epoch, have.renewed = t.epoch, now
-			continue
+		e.epoch = t.epoch
+		if have := t.held[e.EntryID]; have != nil {
+			if slices.Equal(have.fields, e.fields) {
+				have.epoch, have.renewed = t.epoch, e.renewed
+				continue
+			}
+			have.lost = true // of a stream that is no more
+			if have.cancel != nil {
+				have.cancel(errLost)
+			}
 		}
 		t.held[e.EntryID] = e
 		if e.due.After(now) {
@@ -91,9 +96,12 @@ func (t *table) ready(e *entry) {
 		t.lastRun = time.Now()
 	}
 	e.state = queued
-	if e.alone() {
+	switch {
+	case t.outages > 0 && e.unavailable > 0:
+		t.tried.push(e)
+	case e.alone():
 		t.solo.push(e)
-	} else {
+	default:
 		t.queue.push(e)
 	}
 	t.work.Signal()
@@ -122,6 +130,7 @@ func (t *table) next() []*entry {
 			t.offer()
 			return batch
 		}
+		t.offer() // what was lost is off the queue now
 		t.work.Wait()
 	}
 	return nil
@@ -143,7 +152,10 @@ func (t *table) pick(now time.Time) []*entry {
 		return []*entry{t.solo.pop()}
 	}
 	if t.queue.drop(); t.queue.len() == 0 {
-		return nil
+		if t.tried.drop(); !probe || t.tried.len() == 0 {
+			return nil
+		}
+		t.queue.push(t.tried.pop())
 	}
 	t.probing = probe
 	batch := []*entry{t.queue.pop()}
@@ -179,8 +191,8 @@ func (t *table) ran(r *run, n int, took time.Duration) {
 		t.exclusive, t.probing = false, false
 		t.work.Broadcast()
 	}
-	if t.solo.len() > 0 && t.busy == t.hopeless {
-		t.work.Signal()
+	if t.solo.len() > 0 {
+		t.work.Broadcast() // all have waited for it
 	}
 	t.offer()
 }
@@ -236,7 +248,7 @@ func (t *table) limit() int {
 	case t.closed || t.exclusive:
 		return 0
 	case t.outages > 0:
-		return probeMost
+		return 1 // one that has not met the outage, to probe with; those that have stand in tried
 	}
 	workers, each := t.cfg.Concurrency, 1
 	if t.cfg.HandleBatch != nil {
@@ -269,6 +281,9 @@ func (t *table) forget(entries ...*entry) {
 func (t *table) drop(e *entry) {
 	if t.held[e.EntryID] == e {
 		delete(t.held, e.EntryID)
+	}
+	if len(t.held) == 0 {
+		t.stalled = time.Time{} // nothing is put off any more
 	}
 }
 

@@ -206,8 +206,7 @@ for name in pairs(last) do
   if pending[1] > 0 then oldest[name] = pending[2] end
 end
 local function done(name, id)
-  if oldest[name] then return less(id, oldest[name]) end
-  return not less(last[name], id)
+  return not less(last[name], id) and (not oldest[name] or less(id, oldest[name]))
 end
 local excess = length - tonumber(ARGV[5])
 local function due(entry, n)

@@ -172,3 +172,17 @@ func TestTrimOfNoStream(t *testing.T) {
 		t.Errorf("status %+v", s)
 	}
 }
+
+// TestTrimAfterSetID: a group that was set back to read again has "last delivered" below its oldest pending.
+func TestTrimAfterSetID(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.old(100, time.Now().Add(-48*time.Hour))
+	w.read("a", 100, 60)
+	if err := w.client.XGroupSetID(context.Background(), testStream, "a", "0").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if s := w.trim(w.trimmer(TrimConfig{Groups: []string{"a"}})); s.Removed != 0 {
+		t.Errorf("%d removed that the group is to read again", s.Removed)
+	}
+}

@@ -57,15 +57,18 @@ func (s *session) process(ctx context.Context, batch []*entry) {
 
 // settleBatch gives each entry of a batch that was done its own verdict.
 func (s *session) settleBatch(ctx context.Context, batch []*entry, took time.Duration, timedOut bool) {
-	done := batch[:0:0]
+	var done, rejected []*entry
 	for _, e := range batch {
-		if err := e.Verdict(); err != nil {
-			s.settle(ctx, e, err, took, timedOut)
-		} else {
+		if e.Verdict() == nil {
 			done = append(done, e)
+		} else {
+			rejected = append(rejected, e)
 		}
 	}
-	s.done(ctx, done, took)
+	s.done(ctx, done, took) // first: their acks wait for no failure to be written down
+	for _, e := range rejected {
+		s.settle(ctx, e, e.Verdict(), took, timedOut)
+	}
 }
 
 // splitBatch decides on a batch that failed as a whole: nothing is counted, and only the bad entry will fail when each is
