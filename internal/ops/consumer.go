@@ -1,6 +1,9 @@
 package ops
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"example.com/orderfanout/broker/redisstream"
@@ -36,6 +39,20 @@ func ReadConsumer(r *env.Reader, group string) redisstream.Config {
 		r.Fail("HANDLER_DELAY", "%s leaves no time before HANDLER_TIMEOUT, %s", cfg.HandlerDelay, cfg.HandlerTimeout)
 	}
 	return cfg
+}
+
+// CheckConsumer is a check that passes while the consumer makes progress.
+func CheckConsumer(c *redisstream.Consumer) func(context.Context) error {
+	return func(context.Context) error {
+		err := c.Check()
+		if err == nil {
+			return nil
+		}
+		if cause := errors.Unwrap(err); cause != nil { // what a dependency said is for the log alone
+			return fmt.Errorf("%w: %w", Reason("a dependency of the handler is down"), cause)
+		}
+		return Reason(err.Error())
+	}
 }
 
 // Retention is how long things are kept.

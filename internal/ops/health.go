@@ -25,9 +25,19 @@ func (r Reason) Error() string { return string(r) }
 // fails, and is not started again before it does. A check that fails with a [Reason], or an error that wraps one,
 // is shown with its text.
 func (s *Service) Ready(name string, f func(context.Context) error) {
+	s.addCheck(&check{name: name, f: f})
+}
+
+// Show adds to /readyz the check of something without which the service does its job all the same: where it fails, its
+// text is shown and the service stays ready.
+func (s *Service) Show(name string, f func(context.Context) error) {
+	s.addCheck(&check{name: name, f: f, shown: true})
+}
+
+func (s *Service) addCheck(c *check) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.checks = append(s.checks, &check{name: name, f: f})
+	s.checks = append(s.checks, c)
 }
 
 // check is one check. Requests that come while it runs share its result, so that a check that hangs holds one
@@ -35,6 +45,8 @@ func (s *Service) Ready(name string, f func(context.Context) error) {
 type check struct {
 	name string
 	f    func(context.Context) error
+	// shown: it fails without making the service unready.
+	shown bool
 
 	mu      sync.Mutex
 	running *checkRun
@@ -75,7 +87,7 @@ func (c *check) run(ctx context.Context) error {
 	}
 }
 
-// serveReady answers 200 where every check passes and 503 otherwise, as
+// serveReady answers 200 where every check that counts passes and 503 otherwise, as
 // {"status":"ready","checks":{"postgres":"ok"}}.
 func (s *Service) serveReady(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
@@ -94,7 +106,7 @@ func (s *Service) serveReady(w http.ResponseWriter, r *http.Request) {
 	status := http.StatusOK
 	for i, c := range checks {
 		body.Checks[c.name] = publicText(errs[i])
-		if errs[i] != nil {
+		if errs[i] != nil && !c.shown {
 			body.Status, status = "not ready", http.StatusServiceUnavailable
 		}
 		s.logReady(c, errs[i])
@@ -114,9 +126,9 @@ func (s *Service) logReady(c *check, err error) {
 	switch {
 	case !changed:
 	case err != nil:
-		s.Log.Warn("not ready", "check", c.name, "error", err.Error())
+		s.Log.Warn("check fails", "check", c.name, "error", err.Error())
 	default:
-		s.Log.Info("ready again", "check", c.name)
+		s.Log.Info("check passes again", "check", c.name)
 	}
 }
 

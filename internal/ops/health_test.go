@@ -73,6 +73,18 @@ func readyz(t *testing.T, s *Service) (int, map[string]string) {
 	return w.Code, body.Checks
 }
 
+// TestShownCheckIsNoReason: what is only shown does not make the service unready.
+func TestShownCheckIsNoReason(t *testing.T) {
+	t.Parallel()
+	s, _ := newService(t, Config{})
+	s.Ready("postgres", func(context.Context) error { return nil })
+	s.Show("redis", func(context.Context) error { return Reason("this Redis is a slave and takes no writes") })
+	code, checks := readyz(t, s)
+	if want := map[string]string{"postgres": "ok", "redis": "this Redis is a slave and takes no writes"}; code != 200 || !reflect.DeepEqual(checks, want) {
+		t.Errorf("%d %v; want 200 %v", code, checks, want)
+	}
+}
+
 func TestReadyzNamesEachCheck(t *testing.T) {
 	t.Parallel()
 	s, log := newService(t, Config{})
@@ -109,7 +121,7 @@ func TestReadyzNamesEachCheck(t *testing.T) {
 		t.Errorf("the cause is in the log %d times after two requests, want once:\n%s", n, log)
 	}
 	failing = false
-	if code, _ := readyz(t, s); code != 200 || strings.Count(log.String(), "ready again") != 3 {
+	if code, _ := readyz(t, s); code != 200 || strings.Count(log.String(), "check passes again") != 3 {
 		t.Errorf("after the cause is gone: %d, log:\n%s", code, log)
 	}
 }

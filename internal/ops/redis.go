@@ -6,7 +6,25 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"example.com/orderfanout/internal/env"
 )
+
+// ReadRedis reads REDIS_URL, which is required: redis://[user:password@]host[:port][/database], or rediss:// for TLS.
+func ReadRedis(r *env.Reader) *redis.Options {
+	opts := &redis.Options{}
+	if v := r.URL("REDIS_URL", "", "redis", "rediss"); v != "" {
+		parsed, err := redis.ParseURL(v)
+		if err != nil {
+			r.Fail("REDIS_URL", "is not a Redis URL (redis://[user:password@]host[:port][/database])")
+			return opts
+		}
+		opts = parsed
+	}
+	// Without it a cancelled handler or request would wait for the client's own time-outs.
+	opts.ContextTimeoutEnabled = true
+	return opts
+}
 
 // CheckRedis returns nil where the server answers, takes writes and keeps what it is given, and otherwise an error
 // that wraps a [Reason]: a replica refuses every write while it answers PING, and a server that evicts keys may drop

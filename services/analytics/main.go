@@ -54,7 +54,7 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	}
 
 	svc.Ready("redis", func(ctx context.Context) error { return ops.CheckRedis(ctx, client) })
-	svc.Ready("consumer", func(context.Context) error { return consumer.Check() })
+	svc.Ready("consumer", ops.CheckConsumer(consumer))
 	router, private := svc.Router()
 	private.Get("/stats", stats.serve)
 

@@ -39,7 +39,7 @@ func readConfig(getenv func(string) string) (config, error) {
 	cfg := config{
 		Config:   ops.ReadConfig(r, ":8082"),
 		Database: readDatabase(r),
-		Redis:    readRedis(r),
+		Redis:    ops.ReadRedis(r),
 		Consumer: ops.ReadConsumer(r, "bonus"),
 	}
 	cfg.Retention = ops.ReadRetention(r, cfg.Consumer.LongestBackoff())
@@ -72,19 +72,4 @@ func readDatabase(r *env.Reader) *pgxpool.Config {
 	// never meets a prepared statement that it does not know.
 	cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 	return cfg
-}
-
-func readRedis(r *env.Reader) *redis.Options {
-	opts := &redis.Options{}
-	if v := r.URL("REDIS_URL", "", "redis", "rediss"); v != "" {
-		parsed, err := redis.ParseURL(v)
-		if err != nil {
-			r.Fail("REDIS_URL", "is not a Redis URL (redis://[user:password@]host[:port][/database])")
-			return opts
-		}
-		opts = parsed
-	}
-	// Without it a cancelled check would wait for the client's own time-outs.
-	opts.ContextTimeoutEnabled = true
-	return opts
 }

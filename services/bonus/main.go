@@ -66,7 +66,7 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 
 	svc.Ready("postgres", func(ctx context.Context) error { return checkSchema(ctx, pool) })
 	svc.Ready("redis", func(ctx context.Context) error { return ops.CheckRedis(ctx, client) })
-	svc.Ready("consumer", func(context.Context) error { return consumer.Check() })
+	svc.Ready("consumer", ops.CheckConsumer(consumer))
 	router, private := svc.Router()
 	private.Get("/customers/{id}/bonus", (&api{store: accounts, log: svc.Log}).getBonus)
 

@@ -35,7 +35,7 @@ func readConfig(getenv func(string) string) (config, error) {
 	r := env.NewReader(getenv)
 	cfg := config{
 		Config:   ops.ReadConfig(r, ":8081"),
-		Redis:    readRedis(r),
+		Redis:    ops.ReadRedis(r),
 		SMTP:     readSMTP(r),
 		Consumer: ops.ReadConsumer(r, "mailer"),
 	}
@@ -50,21 +50,6 @@ func readConfig(getenv func(string) string) (config, error) {
 		r.Fail("MAIL_FROM", "the part before the @ is not ASCII, which few servers take")
 	}
 	return cfg, r.Err()
-}
-
-func readRedis(r *env.Reader) *redis.Options {
-	opts := &redis.Options{}
-	if v := r.URL("REDIS_URL", "", "redis", "rediss"); v != "" {
-		parsed, err := redis.ParseURL(v)
-		if err != nil {
-			r.Fail("REDIS_URL", "is not a Redis URL (redis://[user:password@]host[:port][/database])")
-			return opts
-		}
-		opts = parsed
-	}
-	// Without it a cancelled handler would wait for the client's own time-outs.
-	opts.ContextTimeoutEnabled = true
-	return opts
 }
 
 // readSMTP reads SMTP_URL:

@@ -64,7 +64,7 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	}
 
 	svc.Ready("redis", func(ctx context.Context) error { return ops.CheckRedis(ctx, client) })
-	svc.Ready("consumer", func(context.Context) error { return consumer.Check() })
+	svc.Ready("consumer", ops.CheckConsumer(consumer))
 	router, _ := svc.Router() // no routes of its own
 
 	g, ctx := errgroup.WithContext(ctx)

@@ -44,13 +44,13 @@ func readConfig(getenv func(string) string) (config, error) {
 	r := env.NewReader(getenv)
 	cfg := config{
 		Config: ops.ReadConfig(r, ":8080"),
+		Redis:  ops.ReadRedis(r),
 		// The consumers' own settings say how long an entry can wait for its retries.
 		Retention:       ops.ReadRetention(r, ops.ReadConsumer(r, "").LongestBackoff()),
 		StreamMaxLen:    int64(r.Int("STREAM_MAX_LEN", 1_000_000, 1, 1_000_000_000)),
 		RepublishWindow: r.Duration("REPUBLISH_WINDOW", 10*time.Second, time.Millisecond),
 	}
 	databaseURL := r.URL("DATABASE_URL", "", "postgres", "postgresql")
-	redisURL := r.URL("REDIS_URL", "", "redis", "rediss")
 	if err := r.Err(); err != nil {
 		return config{}, err
 	}
@@ -59,9 +59,6 @@ func readConfig(getenv func(string) string) (config, error) {
 		r.Fail("DATABASE_URL", "is not right (see https://pkg.go.dev/github.com/jackc/pgx/v5/pgxpool#ParseConfig)")
 	} else {
 		setPool(cfg.Database, databaseURL)
-	}
-	if cfg.Redis, err = redis.ParseURL(redisURL); err != nil {
-		r.Fail("REDIS_URL", "is not right (see https://pkg.go.dev/github.com/redis/go-redis/v9#ParseURL)")
 	}
 	return cfg, r.Err()
 }

@@ -70,9 +70,10 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 		return err
 	}
 
-	// Redis is no part of this: without it orders are taken all the same, and their events wait.
 	svc.Ready("postgres", func(ctx context.Context) error { return checkSchema(ctx, background) })
 	svc.Ready("relay", func(context.Context) error { return relay.Check() })
+	// Without Redis orders are taken all the same, and their events wait.
+	svc.Show("redis", func(ctx context.Context) error { return ops.CheckRedis(ctx, trimming) })
 	accepted := newAccepted()
 	svc.Metrics.MustRegister(accepted, &delivery{pool: background, relay: relay, trimmer: trimmer, log: svc.Log})
 
