@@ -11,40 +11,8 @@ import (
 	"example.com/orderfanout/broker"
 )
 
-// pageSize is how many rows Republish changes, and Events reads, at a time.
+// pageSize is how many rows Events reads at a time.
 const pageSize = 500
-
-// Republish makes every published row whose event's Time is since or later wait again, and returns how many. The relays
-// publish them with their old IDs, in order, to the groups that they were for; a consumer that has done an event finds
-// its marker. It works page by page, each on its own, so an error leaves the pages before it republished, and
-// calling it again is safe. Rows that are published while it runs are left alone.
-func Republish(ctx context.Context, pool *pgxpool.Pool, since time.Time) (int64, error) {
-	var total int64
-	last, err := lastID(ctx, pool)
-	if err != nil {
-		return 0, err
-	}
-	for after := int64(0); after < last; {
-		var n int64
-		err := pool.QueryRow(ctx, `
-			with page as (
-				select id from outbox
-				where id > $1::bigint and id <= $2::bigint and published_at is not null and time >= $3::timestamptz
-				order by id
-				limit $4::bigint
-			), changed as (
-				update outbox set published_at = null, entry_id = null
-				where id in (select id from page)
-			)
-			select count(*), coalesce(max(id), $2::bigint) from page`,
-			unprepared, after, last, since, pageSize).Scan(&n, &after)
-		if err != nil {
-			return total, fmt.Errorf("republish events since %s: %w", since.UTC().Format(time.RFC3339), err)
-		}
-		total += n
-	}
-	return total, nil
-}
 
 // Events calls page with the published events whose Time is since or later, in the order of their rows, up to 500 at a
 // time. With OnlyGroup set they can be given to a [broker.Publisher] again for one group; the rows stay as they are. Rows that
