@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/mail"
 	"os"
@@ -17,7 +16,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -73,15 +71,6 @@ type system struct {
 	mails     map[string]int // by recipient
 	messages  map[string]int // by Message-ID
 	instances []*instance
-}
-
-// instance is one process of a service.
-type instance struct {
-	*localserver.Process
-	service, name string
-	url           string
-	log           *logBuffer
-	started       time.Time
 }
 
 const dbName = "orderfanout"
@@ -163,103 +152,6 @@ func (s *system) mailCount() (mails, repeats int) {
 	return mails, repeats
 }
 
-// run starts one process of a service under a consumer name and waits until it is ready.
-func (s *system) run(service, name string, env ...string) *instance {
-	s.Helper()
-	in := s.launch(service, name, env...)
-	s.eventually(service+" "+name+" is ready", func() bool {
-		if !in.Running() {
-			s.Fatalf("%s ended: %v\n%s", service, in.State(), in.log)
-		}
-		return in.ready()
-	})
-	return in
-}
-
-// launch is run without the waiting.
-func (s *system) launch(service, name string, env ...string) *instance {
-	s.Helper()
-	addr := freeAddr(s)
-	cmd := exec.Command(filepath.Join(bin, service))
-	cmd.Env = append([]string{
-		"HTTP_ADDR=" + addr,
-		"CONSUMER_NAME=" + name,
-		"CLAIM_IDLE=1s",
-		"REDIS_URL=redis://" + service + ":" + service + "@" + s.redis.Addr(),
-		"SMTP_URL=" + s.mail.URL(),
-	}, env...)
-	if service == "orders" || service == "bonus" {
-		cmd.Env = append(cmd.Env, "DATABASE_URL="+s.postgres.DatabaseURL(dbName, service, service))
-	}
-	log := &logBuffer{}
-	p, err := localserver.StartProcess(cmd, log, syscall.SIGKILL)
-	if err != nil {
-		s.Fatal(err)
-	}
-	in := &instance{p, service, name, "http://" + addr, log, time.Now()}
-	s.instances = append(s.instances, in)
-	return in
-}
-
-func freeAddr(t testing.TB) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
-// stopAll ends what still runs; on a failure it shows the logs.
-func (s *system) stopAll() {
-	for _, in := range s.instances {
-		_ = in.Signal(syscall.SIGCONT)
-		_ = in.Signal(syscall.SIGTERM)
-	}
-	for _, in := range s.instances {
-		if !in.Wait(20 * time.Second) {
-			_ = in.Signal(syscall.SIGKILL)
-		}
-		if s.Failed() {
-			s.Logf("log of %s %s:\n%s", in.service, in.name, in.log)
-		}
-	}
-}
-
-// kill ends a process as kill -9 does, and waits for its end.
-func (s *system) kill(in *instance) {
-	s.Helper()
-	if err := in.Signal(syscall.SIGKILL); err != nil || !in.Wait(10*time.Second) {
-		s.Fatal("kill", in.service, err)
-	}
-}
-
-// term stops a process with SIGTERM and wants exit code 0.
-func (s *system) term(in *instance, within time.Duration) {
-	s.Helper()
-	if err := in.Signal(syscall.SIGTERM); err != nil {
-		s.Fatal(err)
-	}
-	if !in.Wait(within) {
-		s.Fatalf("%s %s did not end within %s", in.service, in.name, within)
-	}
-	if code := in.State().ExitCode(); code != 0 {
-		s.Errorf("%s %s ended with %d, want 0", in.service, in.name, code)
-	}
-}
-
-func (in *instance) ready() bool { return in.status("/readyz") == http.StatusOK }
-
-func (in *instance) status(path string) int {
-	res, err := http.Get(in.url + path)
-	if err != nil {
-		return 0
-	}
-	defer res.Body.Close()
-	_, _ = io.Copy(io.Discard, res.Body)
-	return res.StatusCode
-}
-
 // get reads a JSON answer.
 func (s *system) get(url string, v any) error {
 	res, err := http.Get(url)
@@ -326,92 +218,4 @@ func (s *system) count(query string, args ...any) (n int64) {
 		s.Fatalf("%s: %v", query, err)
 	}
 	return n
-}
-
-// settled reports whether every event is published and every group has read and acknowledged all.
-func (s *system) settled() bool {
-	ctx := context.Background()
-	if s.count("select count(*) from outbox where published_at is null") > 0 {
-		return false
-	}
-	groups, err := s.client.XInfoGroups(ctx, "orders").Result()
-	if err != nil || len(groups) < 3 {
-		return false
-	}
-	for _, g := range groups {
-		if g.Pending != 0 || g.Lag != 0 {
-			return false
-		}
-	}
-	return true
-}
-
-// stats is the answer of GET /stats, as far as the tests need it.
-type stats struct {
-	Orders  int64            `json:"orders"`
-	Revenue map[string]int64 `json:"revenue"`
-}
-
-// balanced waits until all is settled and checks the books: each order credited, counted and confirmed once. mails may be
-// repeated up to the given number.
-func (s *system) balanced(analytics *instance, repeats int) {
-	s.Helper()
-	s.eventually("all is settled", s.settled)
-	orders := s.count("select count(*) from orders")
-	for what, query := range map[string]string{
-		"outbox rows":    "select count(*) from outbox",
-		"processed rows": "select count(*) from processed where consumer = 'bonus'",
-		"ledger rows":    "select count(*) from bonus_ledger",
-		"orders with their own ledger row and points": "select count(*) from orders o join bonus_ledger l on l.order_id = o.id and l.event_id = o.event_id and l.points = o.total / 100",
-	} {
-		if n := s.count(query); n != orders {
-			s.Errorf("%d %s for %d orders", n, what, orders)
-		}
-	}
-	if n := s.count(`select count(*) from bonus_accounts a where balance <> (select sum(points) from bonus_ledger l where l.customer_id = a.customer_id)`); n != 0 {
-		s.Errorf("%d accounts differ from their ledger", n)
-	}
-	var st stats
-	if err := s.get(analytics.url+"/stats", &st); err != nil {
-		s.Fatal(err)
-	}
-	if sum := s.count("select coalesce(sum(total), 0) from orders"); st.Orders != orders || st.Revenue["EUR"] != sum {
-		s.Errorf("statistics %+v, want %d orders and %d", st, orders, sum)
-	}
-	mails, again := s.mailCount()
-	if int64(mails-again) != orders || again > repeats {
-		s.Errorf("%d mails with %d repeats for %d orders, want at most %d repeats", mails, again, orders, repeats)
-	}
-}
-
-// logBuffer keeps what a process printed.
-type logBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
-// has reports whether a line has all the texts.
-func (l *logBuffer) has(texts ...string) bool {
-next:
-	for line := range strings.Lines(l.String()) {
-		for _, text := range texts {
-			if !strings.Contains(line, text) {
-				continue next
-			}
-		}
-		return true
-	}
-	return false
 }

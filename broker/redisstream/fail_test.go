@@ -1,7 +1,6 @@
 package redisstream
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -28,12 +27,7 @@ func TestFailureWhoseReplyIsLost(t *testing.T) {
 		}
 		return nil
 	})
-	w.behind(w.proxy(w.server.Addr, func(request []byte) time.Duration {
-		if bytes.Contains(request, []byte(failScript.Hash())) {
-			return answerTime + time.Second
-		}
-		return 0
-	}), cfg)
+	w.behind(w.late(failScript.Hash(), answerTime+time.Second, nil), cfg)
 	w.add(1)
 	w.eventually("done", func() bool { return n.Load() == 2 && w.settled() })
 	if fields := w.client.HGetAll(context.Background(), failKey(testStream, testGroup)).Val(); len(fields) != 0 {

@@ -1,16 +1,19 @@
 package redisstream
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"example.com/orderfanout/broker"
+	"example.com/orderfanout/internal/link"
 	"example.com/orderfanout/internal/localserver"
 	"example.com/orderfanout/internal/localserver/servertest"
 )
@@ -98,6 +101,32 @@ func (w *world) behind(opts *redis.Options, cfg Config) (c *Consumer, stop func(
 	stop = sync.OnceFunc(func() { cancel(); <-done })
 	w.Cleanup(stop)
 	return c, stop
+}
+
+// link puts a link between clients and the server. It returns it and the options of a client behind it.
+func (w *world) link() (*link.Link, *redis.Options) {
+	w.Helper()
+	l, err := link.New(w.server.Addr())
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() { _ = l.Close() })
+	opts := w.server.Options()
+	opts.Addr = l.Addr()
+	return l, opts
+}
+
+// late returns the options of a client that waits for the answers to requests with the text, in any case: to all, or where once is
+// given, to the next one after it was set.
+func (w *world) late(text string, by time.Duration, once *atomic.Bool) *redis.Options {
+	l, opts := w.link()
+	l.Judge(func(request []byte) link.Fate {
+		if bytes.Contains(bytes.ToLower(request), []byte(text)) && (once == nil || once.CompareAndSwap(true, false)) {
+			return link.Fate{Late: by}
+		}
+		return link.Fate{}
+	})
+	return opts
 }
 
 // eventually waits until ok.

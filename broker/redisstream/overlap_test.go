@@ -1,7 +1,6 @@
 package redisstream
 
 import (
-	"bytes"
 	"context"
 	"sync"
 	"testing"
@@ -85,12 +84,7 @@ func TestLateReadIsNotFresh(t *testing.T) {
 	var o overlap
 	cfg := w.config(func(ctx context.Context, d *broker.Delivery) error { return o.run(ctx, d, 3*time.Second) })
 	cfg.ClaimIdle = 2 * time.Second
-	w.behind(w.proxy(w.server.Addr, func(request []byte) time.Duration {
-		if bytes.Contains(bytes.ToUpper(request), []byte("XREADGROUP")) {
-			return 1800 * time.Millisecond
-		}
-		return 0
-	}), cfg)
+	w.behind(w.late("xreadgroup", 1800*time.Millisecond, nil), cfg)
 	w.eventually("the group is there", func() bool { return w.pending() == 0 })
 	w.add(1)
 	w.eventually("one is read", func() bool { return w.pending() > 0 })

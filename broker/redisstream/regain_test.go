@@ -1,7 +1,6 @@
 package redisstream
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"sync/atomic"
@@ -69,12 +68,7 @@ func TestAckInFlightWhenTheGroupIsLost(t *testing.T) {
 	w := newWorld(t)
 	ctx := context.Background()
 	var slow atomic.Bool
-	c, err := NewConsumer(w.proxy(w.server.Addr, func(request []byte) time.Duration {
-		if bytes.Contains(request, []byte("XACK")) && slow.CompareAndSwap(true, false) {
-			return answerTime + 2*time.Second
-		}
-		return 0
-	}), w.config(func(context.Context, *broker.Delivery) error { return nil }))
+	c, err := NewConsumer(w.late("xack", answerTime+2*time.Second, &slow), w.config(func(context.Context, *broker.Delivery) error { return nil }))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,13 +135,7 @@ func TestStreamGoneInAnOutage(t *testing.T) {
 func TestReaderLeavesADemotedServer(t *testing.T) {
 	t.Parallel()
 	old, promoted := newWorld(t), newWorld(t)
-	var moved atomic.Bool
-	opts := old.proxy(func() string {
-		if moved.Load() {
-			return promoted.server.Addr()
-		}
-		return old.server.Addr()
-	}, prompt)
+	l, opts := old.link()
 	var n atomic.Int64
 	busy, goOn := make(chan struct{}), make(chan struct{})
 	cfg := old.config(func(context.Context, *broker.Delivery) error {
@@ -162,7 +150,7 @@ func TestReaderLeavesADemotedServer(t *testing.T) {
 	old.add(1)
 	<-busy // so that the reader waits for room and not in a blocked read, which would be ended by the server
 	sleep(context.Background(), 2*block)
-	moved.Store(true)
+	l.Target(promoted.server.Addr())
 	if err := old.client.Do(context.Background(), "REPLICAOF", "127.0.0.1", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -180,12 +168,7 @@ func TestOwnOlderConnectionIsNoTwin(t *testing.T) {
 	var o overlap
 	cfg := w.config(func(ctx context.Context, d *broker.Delivery) error { return o.run(ctx, d, 4*time.Second) })
 	cfg.ClaimIdle = time.Minute // no heartbeat: only the connections made below
-	c, _ := w.behind(w.proxy(w.server.Addr, func(request []byte) time.Duration {
-		if bytes.Contains(bytes.ToLower(request), []byte("\r\nclient\r\n$2\r\nid\r\n")) && slow.CompareAndSwap(true, false) {
-			return 2 * time.Second
-		}
-		return 0
-	}), cfg)
+	c, _ := w.behind(w.late("\r\nclient\r\n$2\r\nid\r\n", 2*time.Second, &slow), cfg)
 	w.add(1)
 	w.eventually("it is running", func() bool { return w.pending() == 1 })
 	s := c.current.Load()
