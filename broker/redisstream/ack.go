@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"example.com/orderfanout/internal/crash"
 )
 
 // acks collects entries whose work is done, until the next XACK takes them all along.
@@ -108,6 +110,7 @@ func (s *session) flush(ctx context.Context) error {
 		s.acks.putBack(s.table.acking(entries)) // not those of a group that is gone by now
 		return err
 	}
+	crash.At(crash.EntryAcked)
 	s.table.forget(entries...)
 	return nil
 }

@@ -8,11 +8,13 @@ import (
 	"time"
 
 	"example.com/orderfanout/broker"
+	"example.com/orderfanout/internal/crash"
 )
 
 // bury moves an entry to the dead letters and acknowledges it, both or neither. Where Redis refuses (full memory, a
 // wrong type under the key) the entry stays pending and the burial alone is tried again.
 func (s *session) bury(ctx context.Context, e *entry, took time.Duration) {
+	crash.At(crash.EntryBuries)
 	owned, err := s.writeDead(ctx, e)
 	if err != nil {
 		s.table.wait(e, max(s.buryCalm.fail(err), s.cfg.RetryMin))
@@ -23,6 +25,7 @@ func (s *session) bury(ctx context.Context, e *entry, took time.Duration) {
 		s.lose(e, "")
 		return
 	}
+	crash.At(crash.EntryBuried)
 	s.table.forget(e)
 	s.report(e, broker.Dead, took, errors.New(e.bury.err))
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.com/orderfanout/broker"
+	"example.com/orderfanout/internal/crash"
 )
 
 // recover takes over entries whose consumer is gone, until ctx is done. It carries its cursor on, so that entries at
@@ -128,6 +129,9 @@ func (s *session) take(ctx context.Context, a takeArgs) (next string, err error)
 			e.due = time.Now().Add(wait)
 		}
 		taken = append(taken, e)
+	}
+	if len(taken) > 0 {
+		crash.At(crash.EntryClaimed)
 	}
 	s.accept(taken)
 	return next, nil

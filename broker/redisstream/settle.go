@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"example.com/orderfanout/broker"
+	"example.com/orderfanout/internal/crash"
 )
 
 // settle acts on the verdict of one entry.
@@ -48,6 +49,7 @@ func (s *session) done(ctx context.Context, entries []*entry, took time.Duration
 		}
 		s.report(e, outcome, took, nil)
 	}
+	crash.At(crash.EntryHandled)
 	if s.cfg.AckDelay > 0 {
 		sleep(s.draining, s.cfg.AckDelay)
 	}
@@ -82,12 +84,14 @@ func (s *session) fail(ctx context.Context, e *entry, err error, took time.Durat
 		s.bury(ctx, e, took)
 		return
 	}
+	crash.At(crash.EntryFailed)
 	wait := jitter(s.cfg.backoff(e.failures))
 	owned, failErr := s.writeFailure(ctx, e, wait)
 	if failErr == nil && !owned {
 		s.lose(e, "")
 		return
 	}
+	crash.At(crash.EntryWaits)
 	// Where Redis is away the count stands in memory alone: the entry is still ours, and is run again later.
 	e.failed = true // it may have been written even where the answer was lost
 	s.report(e, broker.Retried, took, err)

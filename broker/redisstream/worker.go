@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.com/orderfanout/broker"
+	"example.com/orderfanout/internal/crash"
 )
 
 var (
@@ -41,6 +42,7 @@ func (s *session) process(ctx context.Context, batch []*entry) {
 		return
 	}
 	ran = n
+	crash.At(crash.EntryRead)
 	err, timedOut := s.handle(ctx, batch)
 	took := time.Since(began)
 	switch {

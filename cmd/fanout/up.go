@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -24,7 +25,8 @@ It is started from the checkout, which the services are built from. All data are
 ends is started again after three seconds. Ctrl-C drains everything; the next start finds its data.
 
 Any setting of the services can be given in the environment (MAX_ATTEMPTS=3 fanout up). BONUS_HANDLER_DELAY and BONUS_ACK_DELAY
-slow down the bonus service only, so that it can be killed in the middle of its work.`,
+slow down the bonus service only, so that it can be killed in the middle of its work; BONUS_CRASH_AT=bonus.committed lets it end
+itself there, once (docs/crash-points.md). The same goes for ORDERS_, MAILER_ and ANALYTICS_.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := r.Err(); err != nil {
@@ -38,7 +40,7 @@ slow down the bonus service only, so that it can be killed in the middle of its 
 				return err
 			}
 			cfg.Colour = onTerminal()
-			cfg.BonusHandlerDelay, cfg.BonusAckDelay = os.Getenv("BONUS_HANDLER_DELAY"), os.Getenv("BONUS_ACK_DELAY")
+			cfg.Env, cfg.FirstEnv = serviceSettings("HANDLER_DELAY", "ACK_DELAY"), serviceSettings("CRASH_AT")
 			ctx, hurry := interruptions()
 			return up.Run(ctx, hurry, cfg, cmd.OutOrStdout())
 		},
@@ -79,4 +81,17 @@ func interruptions() (ctx, hurry context.Context) {
 func onTerminal() bool {
 	st, err := os.Stdout.Stat()
 	return err == nil && st.Mode()&os.ModeCharDevice != 0 && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+}
+
+// serviceSettings reads those of the settings that the environment gives to one service alone, as BONUS_ACK_DELAY.
+func serviceSettings(settings ...string) map[string][]string {
+	byService := map[string][]string{}
+	for _, service := range []string{"orders", "mailer", "bonus", "analytics"} {
+		for _, name := range settings {
+			if v := os.Getenv(strings.ToUpper(service) + "_" + name); v != "" {
+				byService[service] = append(byService[service], name+"="+v)
+			}
+		}
+	}
+	return byService
 }

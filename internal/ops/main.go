@@ -14,11 +14,14 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"example.com/orderfanout/internal/crash"
 )
 
 // Main is a service's main: it runs run until SIGINT or SIGTERM, and exits 0 when it returned nil, 1 with its error on
 // stderr otherwise. A second signal ends the process at once, with 1. With the one argument "healthcheck" it asks
-// the running service's /readyz on HTTP_ADDR instead, for at most three seconds, and exits 0 where that answers 200.
+// the running service's /readyz on HTTP_ADDR instead, for at most three seconds, and exits 0 where that answers 200. CRASH_AT
+// names a point at which the process ends itself (internal/crash).
 func Main(run func(ctx context.Context, getenv func(string) string, stdout io.Writer) error) {
 	// The client's own lines are not JSON, and what they say comes back to us as errors.
 	redis.SetLogger(silent{})
@@ -36,7 +39,7 @@ func Main(run func(ctx context.Context, getenv func(string) string, stdout io.Wr
 	var err error
 	if len(os.Args) == 2 && os.Args[1] == "healthcheck" {
 		err = healthcheck(ctx, os.Getenv)
-	} else {
+	} else if err = crash.Arm(os.Getenv("CRASH_AT")); err == nil {
 		err = run(ctx, os.Getenv, os.Stdout)
 	}
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"example.com/orderfanout/broker"
+	"example.com/orderfanout/internal/crash"
 )
 
 // One run of the script takes at most this much, so that Redis, which does nothing else meanwhile, is back soon. The first
@@ -75,6 +76,7 @@ func portion(sales []*sale) int {
 func (s *store) count(ctx context.Context, sales []*sale) error {
 	for len(sales) > 0 {
 		b := newBatch(sales, s.retention)
+		crash.At(crash.SumsAdding)
 		reply, err := apply.Run(ctx, s.client, b.keys, b.args...).StringSlice()
 		if err != nil {
 			// What Redis refuses here it would refuse for any order: no entry is to blame.
@@ -82,6 +84,7 @@ func (s *store) count(ctx context.Context, sales []*sale) error {
 		}
 		switch {
 		case len(reply) == 1 && reply[0] == "ok":
+			crash.At(crash.SumsAdded)
 			for _, one := range b.sales {
 				for _, d := range one.deliveries[1:] {
 					d.Duplicate()

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/orderfanout/internal/crash"
 	"example.com/orderfanout/processed"
 )
 
@@ -53,7 +54,16 @@ func (s *store) credit(ctx context.Context, credits []credit) (map[string]bool, 
 	for i, c := range credits {
 		eventIDs[i], orderIDs[i], customerIDs[i], points[i] = c.eventID, c.orderID, c.customerID, c.points
 	}
-	rows, err := s.pool.Query(ctx, creditSQL, consumer, eventIDs, orderIDs, customerIDs, points)
+	query, commit := s.pool.Query, func(context.Context) error { return nil }
+	if crash.Armed(crash.BonusInserted) { // a statement by itself cannot be seen between its insert and its commit
+		tx, err := s.pool.Begin(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("begin: %w", err)
+		}
+		defer func() { _ = tx.Rollback(ctx) }()
+		query, commit = tx.Query, tx.Commit
+	}
+	rows, err := query(ctx, creditSQL, consumer, eventIDs, orderIDs, customerIDs, points)
 	if err != nil {
 		return nil, fmt.Errorf("credit %d events, the first %s: %w", n, eventIDs[0], err)
 	}
@@ -62,6 +72,11 @@ func (s *store) credit(ctx context.Context, credits []credit) (map[string]bool, 
 	if _, err := pgx.ForEachRow(rows, []any{&id}, func() error { fresh[id] = true; return nil }); err != nil {
 		return nil, fmt.Errorf("credit %d events, the first %s: %w", n, eventIDs[0], err)
 	}
+	crash.At(crash.BonusInserted)
+	if err := commit(ctx); err != nil {
+		return nil, fmt.Errorf("commit: %w", err)
+	}
+	crash.At(crash.BonusCommitted)
 	return fresh, nil
 }
 

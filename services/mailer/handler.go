@@ -9,6 +9,7 @@ import (
 
 	"example.com/orderfanout/broker"
 	"example.com/orderfanout/event"
+	"example.com/orderfanout/internal/crash"
 )
 
 // heldWait is how long an entry waits whose event another entry's worker is sending just now. Should that worker be dead,
@@ -46,9 +47,13 @@ func (h *handler) handle(ctx context.Context, d *broker.Delivery) error {
 		return fmt.Errorf("marker of %s is %.64q, which nobody of us wrote", d.ID, found)
 	}
 
+	crash.At(crash.MailMarked)
 	switch err := h.sender.Send(ctx, m); {
 	case err == nil:
-		return h.markers.Finish(ctx, d)
+		crash.At(crash.MailAccepted)
+		err := h.markers.Finish(ctx, d)
+		crash.At(crash.MailSent)
+		return err
 	case errors.Is(err, errUnknown):
 		// The mail may be on its way. The marker stays, so that no other entry of this event sends it beside our retry.
 		return fmt.Errorf("send mail for order %s: %w", order.ID, err)

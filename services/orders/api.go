@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"example.com/orderfanout/event"
+	"example.com/orderfanout/internal/crash"
 	"example.com/orderfanout/internal/problem"
 )
 
@@ -82,6 +83,7 @@ func (a *api) postOrder(w http.ResponseWriter, r *http.Request) {
 	if got.replayed {
 		w.Header().Set("Idempotency-Replayed", "true")
 	} else {
+		crash.At(crash.OrderCommitted)
 		a.wake()
 		a.accepted.Inc()
 		a.log.Debug("order placed", "order_id", got.id, "event_id", placement.eventID)

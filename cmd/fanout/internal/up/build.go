@@ -21,13 +21,8 @@ func describe(cfg Config, st *state) []*service {
 	for _, s := range services {
 		s.program = st.path("bin", s.name)
 		s.pidFile = st.path(s.name + ".pid")
-		s.env = []string{"HTTP_ADDR=127.0.0.1:" + strconv.Itoa(s.port)}
-		if s.name == "bonus" && cfg.BonusHandlerDelay != "" {
-			s.env = append(s.env, "HANDLER_DELAY="+cfg.BonusHandlerDelay)
-		}
-		if s.name == "bonus" && cfg.BonusAckDelay != "" {
-			s.env = append(s.env, "ACK_DELAY="+cfg.BonusAckDelay)
-		}
+		s.env = append([]string{"HTTP_ADDR=127.0.0.1:" + strconv.Itoa(s.port)}, cfg.Env[s.name]...)
+		s.firstEnv = cfg.FirstEnv[s.name]
 	}
 	return services
 }

@@ -17,9 +17,10 @@ type Config struct {
 	Orders, Mailer, Bonus, Analytics int
 	// Redis and Postgres are the servers' ports (6390 and 5440: their usual ones may be taken by others).
 	Redis, Postgres int
-	// BonusHandlerDelay and BonusAckDelay become HANDLER_DELAY and ACK_DELAY of the bonus service alone, which is then
-	// slow enough to be killed at its work. Default: none.
-	BonusHandlerDelay, BonusAckDelay string
+	// Env has settings ("HANDLER_DELAY=5s") that one service alone is given, by its name. Default: none.
+	Env map[string][]string
+	// FirstEnv has those that only the service's first life is given (CRASH_AT: its next one does the work). Default: none.
+	FirstEnv map[string][]string
 	// RestartAfter is how long a service that ended stays away (3 s).
 	RestartAfter time.Duration
 	// Grace is how long a service may take to drain; it must be longer than HANDLER_TIMEOUT (40 s).

@@ -23,6 +23,8 @@ type service struct {
 	env     []string // what it has beside the environment of this program
 	pidFile string
 
+	firstEnv []string // what its next life alone has
+
 	mu   sync.Mutex
 	proc *localserver.Process
 }
@@ -31,7 +33,8 @@ func (s *service) url() string { return "http://127.0.0.1:" + strconv.Itoa(s.por
 
 func (s *service) start(out *source) error {
 	cmd := exec.Command(s.program)
-	cmd.Env = append(os.Environ(), s.env...)
+	cmd.Env = append(append(os.Environ(), s.env...), s.firstEnv...)
+	s.firstEnv = nil
 	// It drains also when this program is killed.
 	proc, err := localserver.StartProcess(cmd, out, syscall.SIGTERM)
 	if err != nil {

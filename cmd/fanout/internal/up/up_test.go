@@ -20,7 +20,7 @@ import (
 func TestRunAndRunAgain(t *testing.T) {
 	t.Parallel()
 	cfg := fakeRoot(t)
-	cfg.BonusHandlerDelay = "7s"
+	cfg.Env = map[string][]string{"bonus": {"HANDLER_DELAY=7s"}}
 	first := start(t, cfg)
 	first.await(t, "NAME", "orders    | serving", "mailer    | serving", "bonus     | serving", "analytics | serving")
 	out := first.out.String()
@@ -107,7 +107,7 @@ func TestRunAndRunAgain(t *testing.T) {
 func TestHurryKillsWhatDoesNotDrain(t *testing.T) {
 	t.Parallel()
 	cfg := fakeRoot(t)
-	cfg.BonusHandlerDelay = "for ever"
+	cfg.Env = map[string][]string{"bonus": {"HANDLER_DELAY=for ever"}}
 	r := start(t, cfg)
 	r.await(t, "bonus     | serving")
 	r.stop()
