@@ -67,6 +67,8 @@ type system struct {
 	mail     *smtpsink.Sink
 	refuse   atomic.Bool // the SMTP server answers 550
 
+	refuseWith atomic.Int32 // the SMTP server answers so; 0: it takes mail
+
 	mu        sync.Mutex
 	mails     map[string]int // by recipient
 	messages  map[string]int // by Message-ID
@@ -127,6 +129,9 @@ func newSystem(t testing.TB) *system {
 func (s *system) onMail(_ int, _ string, to []string, data []byte) error {
 	if s.refuse.Load() {
 		return smtpsink.Reply(550, "no such user")
+	}
+	if code := s.refuseWith.Load(); code != 0 {
+		return smtpsink.Reply(int(code), "not now")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
