@@ -26,6 +26,12 @@ test: servers ## all tests of all modules with the race detector
 race: servers ## all tests ten times over, to find those that fail now and then
 	go test -race -count=10 -timeout 60m $(PACKAGES)
 
+# A program of its own rather than go test, which would not let its live line through to the terminal.
+.PHONY: chaos
+chaos: servers ## random faults under load for DURATION (2m), the same ones for the same SEED; then the books
+	@mkdir -p .fanout/bin && go test -c -o .fanout/bin/chaos ./e2e
+	@cd e2e && DURATION=$(or $(DURATION),2m) SEED=$(SEED) ../.fanout/bin/chaos -test.run '^TestChaos$$' -test.timeout 0 -test.v
+
 .PHONY: bench
 bench: servers ## all benchmarks
 	go test -run '^$$' -bench . -benchmem -timeout 60m $(PACKAGES)

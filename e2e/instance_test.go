@@ -2,8 +2,8 @@ package e2e
 
 import (
 	"bytes"
+	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os/exec"
 	"path/filepath"
@@ -41,6 +41,15 @@ func (s *system) run(service, name string, env ...string) *instance {
 // launch is run without the waiting.
 func (s *system) launch(service, name string, env ...string) *instance {
 	s.Helper()
+	in, err := s.spawn(service, name, env...)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return in
+}
+
+// spawn is launch for any goroutine.
+func (s *system) spawn(service, name string, env ...string) (*instance, error) {
 	addr := freeAddr(s)
 	cmd := exec.Command(filepath.Join(bin, service))
 	cmd.Env = append([]string{
@@ -48,28 +57,27 @@ func (s *system) launch(service, name string, env ...string) *instance {
 		"CONSUMER_NAME=" + name,
 		"CLAIM_IDLE=1s",
 		"REDIS_URL=redis://" + service + ":" + service + "@" + s.redis.Addr(),
+		"DATABASE_URL=" + s.postgres.DatabaseURL(dbName, service, service), // for those that want one
 		"SMTP_URL=" + s.mail.URL(),
 	}, env...)
-	if service == "orders" || service == "bonus" {
-		cmd.Env = append(cmd.Env, "DATABASE_URL="+s.postgres.DatabaseURL(dbName, service, service))
-	}
 	log := &logBuffer{}
 	p, err := localserver.StartProcess(cmd, log, syscall.SIGKILL)
 	if err != nil {
-		s.Fatal(err)
+		return nil, err
 	}
 	in := &instance{p, service, name, "http://" + addr, log, time.Now()}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.instances = append(s.instances, in)
-	return in
+	return in, nil
 }
 
 func freeAddr(t testing.TB) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := localserver.FreePort()
 	if err != nil {
-		t.Fatal(err)
+		t.Error(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	return fmt.Sprintf("127.0.0.1:%d", port)
 }
 
 // stopAll ends what still runs; on a failure it shows the logs.
@@ -82,7 +90,7 @@ func (s *system) stopAll() {
 		if !in.Wait(20 * time.Second) {
 			_ = in.Signal(syscall.SIGKILL)
 		}
-		if s.Failed() {
+		if s.Failed() && !s.quiet {
 			s.Logf("log of %s %s:\n%s", in.service, in.name, in.log)
 		}
 	}

@@ -67,6 +67,7 @@ type system struct {
 	mail     *smtpsink.Sink
 	refuse   atomic.Bool // the SMTP server answers 550
 
+	quiet      bool         // the logs are kept elsewhere
 	refuseWith atomic.Int32 // the SMTP server answers so; 0: it takes mail
 
 	mu        sync.Mutex

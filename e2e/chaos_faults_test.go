@@ -1,0 +1,251 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"example.com/orderfanout/internal/link"
+)
+
+// do makes one fault and mends it after its time.
+func (w *chaosWorld) do(f fault) {
+	sl := w.slots[f.service][f.replica]
+	mailer := w.slots[1][f.replica]
+	w.mu.Lock()
+	w.byKind[f.kind]++
+	w.mu.Unlock()
+	switch f.kind {
+	case "kill":
+		w.down(sl, f.lasts/2, w.end)
+	case "freeze":
+		sl.mu.Lock()
+		defer sl.mu.Unlock()
+		in := sl.proc.Load()
+		_ = in.Signal(syscall.SIGSTOP)
+		time.Sleep(f.lasts)
+		_ = in.Signal(syscall.SIGCONT)
+	case "roll":
+		for _, sl := range w.slots[f.service] {
+			w.down(sl, 0, w.drain)
+			w.awaitReady(sl)
+		}
+	case "scale":
+		w.scale(sl, f)
+	case "redis killed", "redis killed while the disk is busy":
+		w.redisMu.Lock()
+		defer w.redisMu.Unlock()
+		if f.kind != "redis killed" {
+			stop := w.busyDisk()
+			time.Sleep(2 * time.Second)
+			defer stop()
+		}
+		last := w.lastEntry()
+		w.must(w.redis.Kill())
+		time.Sleep(f.lasts / 3)
+		w.must(w.redis.Restart())
+		if w.lastEntry() < last {
+			w.tailLost.Add(1)
+		}
+	case "redis frozen":
+		w.redisMu.Lock()
+		defer w.redisMu.Unlock()
+		w.must(w.redis.Pause())
+		time.Sleep(f.lasts)
+		w.must(w.redis.Resume())
+	case "postgres killed":
+		w.postgresMu.Lock()
+		defer w.postgresMu.Unlock()
+		w.must(w.postgres.Kill())
+		time.Sleep(f.lasts / 3)
+		w.must(w.postgres.Restart())
+	case "postgres frozen":
+		w.postgresMu.Lock()
+		defer w.postgresMu.Unlock()
+		w.must(w.postgres.Pause())
+		time.Sleep(f.lasts)
+		w.must(w.postgres.Resume())
+	case "network cut", "network cut one way", "network slow":
+		spoil(sl.wire(f.n), f)
+	case "mail refused":
+		w.refuseWith.Store(451)
+		time.Sleep(f.lasts)
+		w.refuseWith.Store(0)
+	case "mail server says goodbye":
+		w.refuseWith.Store(421)
+		time.Sleep(f.lasts)
+		w.refuseWith.Store(0)
+	case "mail answers lost":
+		lost := 0
+		mailer.mail.Judge(func(request []byte) link.Fate {
+			if bytes.HasSuffix(request, []byte("\r\n.\r\n")) && lost < f.n {
+				lost++
+				return link.Fate{DropAnswer: true}
+			}
+			return link.Fate{}
+		})
+		time.Sleep(f.lasts)
+		mailer.mail.Judge(nil)
+	case "poison":
+		w.addPoison(f)
+	case "duplicates":
+		w.addDuplicates(f.n)
+	default:
+		w.Errorf("nobody knows how to make %q", f.kind)
+	}
+}
+
+// lastEntry is the time part of the stream's last id, in ms; 0 where Redis does not answer.
+func (w *chaosWorld) lastEntry() (ms int64) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	info, err := w.client.XInfoStream(ctx, "orders").Result()
+	if err == nil {
+		_, _ = fmt.Sscanf(info.LastGeneratedID, "%d-", &ms)
+	}
+	return ms
+}
+
+func (w *chaosWorld) must(err error) {
+	if err != nil {
+		w.Error(err)
+	}
+}
+
+// down ends the slot's process in a way and starts it again after a while.
+func (w *chaosWorld) down(sl *slot, lasts time.Duration, end func(*slot)) {
+	sl.mu.Lock()
+	defer sl.mu.Unlock()
+	end(sl)
+	time.Sleep(lasts)
+	w.start(sl)
+}
+
+// drain stops the slot's process in order.
+func (w *chaosWorld) drain(sl *slot) { w.terminate(sl.proc.Load()) }
+
+func (w *chaosWorld) terminate(in *instance) {
+	_ = in.Signal(syscall.SIGTERM)
+	if !in.Wait(45 * time.Second) {
+		w.Errorf("%s %s does not end within 45s of its SIGTERM", in.service, in.name)
+		_ = in.Signal(syscall.SIGKILL)
+		return
+	}
+	if code := in.State().ExitCode(); code != 0 {
+		w.Errorf("%s %s ended with %d, want 0\n%s", in.service, in.name, code, in.log.tail(20))
+	}
+}
+
+// awaitReady waits until the slot's process is ready, as a rolling restart does, but no longer than other faults may last.
+func (w *chaosWorld) awaitReady(sl *slot) {
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end) && !sl.proc.Load().ready(); {
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// scale lets a third replica come and go.
+func (w *chaosWorld) scale(sl *slot, f fault) {
+	in, err := w.spawn(sl.service, fmt.Sprint("extra-", f.at.Milliseconds()), sl.env...)
+	if err != nil {
+		w.Error(err)
+		return
+	}
+	time.Sleep(f.lasts)
+	if f.n%2 == 0 {
+		w.terminate(in)
+		return
+	}
+	_ = in.Signal(syscall.SIGKILL)
+	in.Wait(10 * time.Second)
+}
+
+// wire is one of the slot's ways to a server that it uses.
+func (sl *slot) wire(n int) *link.Link {
+	switch {
+	case sl.service == "mailer" && n%3 == 0:
+		return sl.mail
+	case (sl.service == "orders" || sl.service == "bonus") && n%2 == 0:
+		return sl.postgres
+	}
+	return sl.redis
+}
+
+func spoil(l *link.Link, f fault) {
+	switch f.kind {
+	case "network cut":
+		l.Cut()
+	case "network cut one way":
+		l.Stall(f.n % 2)
+	default:
+		l.Delay(time.Duration(f.n) * 20 * time.Millisecond)
+	}
+	time.Sleep(f.lasts)
+	l.Mend()
+}
+
+// busyDisk keeps the disk busy with writes that are forced out, so that Redis, which waits for its own, has not written its
+// last seconds when it is killed.
+func (w *chaosWorld) busyDisk() (stop func()) {
+	done, ended := make(chan struct{}), make(chan struct{})
+	path := filepath.Join(w.TempDir(), "busy")
+	go func() {
+		defer close(ended)
+		block := make([]byte, 8<<20)
+		for {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			f, err := os.Create(path)
+			if err != nil {
+				w.Error(err)
+				return
+			}
+			for range 8 {
+				_, _ = f.Write(block)
+				_ = f.Sync()
+			}
+			_ = f.Close()
+		}
+	}()
+	return func() { close(done); <-ended }
+}
+
+// addPoison appends entries that nobody can do. Redis may be away.
+func (w *chaosWorld) addPoison(f fault) {
+	for i := range f.n {
+		id := fmt.Sprintf("poison-%d-%d", f.at.Milliseconds(), i)
+		values := [][]string{
+			{"x", "y"},
+			{"id", id, "type", "order.placed.v1", "data", "{"},
+			{"id", id, "type", "order.placed.v1", "data", ""},
+			{"id", id, "type", "order.placed.v1", "data", `{"order_id":"` + id + `","total":99999999999999999999}`},
+		}[i%4]
+		if w.client.XAdd(context.Background(), &redis.XAddArgs{Stream: "orders", Values: values}).Err() == nil {
+			w.mu.Lock()
+			w.poison++
+			w.mu.Unlock()
+		}
+	}
+}
+
+// addDuplicates appends the last n entries once more, as they are.
+func (w *chaosWorld) addDuplicates(n int) {
+	ctx := context.Background()
+	entries, err := w.client.XRevRangeN(ctx, "orders", "+", "-", int64(n)).Result()
+	if err != nil {
+		return // Redis is away
+	}
+	for _, e := range entries {
+		if e.Values["type"] == "order.placed.v1" && e.Values["time"] != nil {
+			w.client.XAdd(ctx, &redis.XAddArgs{Stream: "orders", Values: e.Values})
+		}
+	}
+}
