@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/http"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -187,4 +189,31 @@ func TestOldKeysAreRemoved(t *testing.T) {
 		t.Error("the young key is gone")
 	}
 	s.wantRows(1)
+}
+
+// FuzzRequestHash holds the comparison behind the Idempotency-Key to what it stands for: two requests have the same hash if, and only
+// if, they ask for the same order.
+func FuzzRequestHash(f *testing.F) {
+	f.Add([]byte(goodOrder), []byte(strings.ReplaceAll(goodOrder, ",", " ,\n")))
+	f.Add([]byte(goodOrder), []byte(strings.Replace(goodOrder, "c-42", "c-43", 1)))
+	f.Add([]byte(goodOrder), []byte(strings.Replace(goodOrder, "c-42", `\u0063-42`, 1)))
+	f.Add([]byte(goodOrder), []byte(strings.Replace(goodOrder, "c-42", `c\u002d42\ufffd`, 1)))
+	f.Fuzz(func(t *testing.T, one, other []byte) {
+		a, refusedA := decodeOrder(one)
+		b, refusedB := decodeOrder(other)
+		if refusedA != nil || refusedB != nil {
+			return
+		}
+		hashA, err := a.hash()
+		if err != nil {
+			t.Fatal(err)
+		}
+		hashB, err := b.hash()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if same := reflect.DeepEqual(a, b); same != bytes.Equal(hashA, hashB) {
+			t.Errorf("the same order: %t, the same hash: %t\n%s\n%s", same, !same, one, other)
+		}
+	})
 }
