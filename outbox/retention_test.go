@@ -78,21 +78,6 @@ func TestWaiting(t *testing.T) {
 	}
 }
 
-func TestRepublish(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.exec(t, insertRows, "old", 700, 2*time.Hour, true)
-	w.exec(t, insertRows, "e", 1200, time.Hour, true)
-	w.exec(t, insertRows, "old2", 10, 2*time.Hour, true)
-	operator := w.connect(t, "fanout", nil)
-	n, err := outbox.Republish(t.Context(), operator, time.Now().Add(-90*time.Minute))
-	if err != nil || n != 1200 {
-		t.Errorf("Republish = %d, %v; want 1200", n, err)
-	}
-	w.start(t, outbox.RelayConfig{})
-	w.wantEntries(t, eventIDs(0, 1200))
-}
-
 func TestEvents(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
