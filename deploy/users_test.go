@@ -162,7 +162,7 @@ func TestServicesMayDoNothingElse(t *testing.T) {
 		"mailer":    {"XADD orders * x y", "XTRIM orders MAXLEN 0", "XDEL orders 1-1", "XADD {orders}:dead:bonus * x y", "XRANGE {orders}:dead:bonus - +", "HDEL {orders}:fail:bonus 1-1", "GET cache:order:1", "HGETALL analytics:{stats}:totals"},
 		"bonus":     {"XADD orders * x y", "XTRIM orders MAXLEN 0", "XDEL orders 1-1", "XADD {orders}:dead:mailer * x y", "DEL mailer:sent:1", "HGETALL analytics:{stats}:totals", "XDEL {orders}:dead:bonus 1-1"},
 		"analytics": {"XADD orders * x y", "XTRIM orders MAXLEN 0", "XADD {orders}:dead:mailer * x y", "DEL mailer:sent:1", "UNLINK orders", "HSET mailer:sent:1 x y"},
-		"fanout":    {"XTRIM orders MAXLEN 0", "XGROUP DESTROY orders bonus", "DEL mailer:sent:1", "GET cache:order:1"},
+		"fanout":    {"XTRIM {orders}:dead:bonus MAXLEN 0", "XGROUP DESTROY orders bonus", "DEL mailer:sent:1", "GET cache:order:1"},
 	}
 	for user, commands := range only {
 		client := redis.NewClient(as(user))

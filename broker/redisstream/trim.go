@@ -111,26 +111,61 @@ func (t *Trimmer) Trim(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// Preview returns what Trim would find now, and removes nothing: Removed is how many it would remove, Length what would be
+// left.
+func (t *Trimmer) Preview(ctx context.Context) (TrimStatus, error) {
+	var all TrimStatus
+	for start := "-"; ctx.Err() == nil; {
+		s, next, err := t.run(ctx, start, all.Removed, true)
+		if err != nil {
+			return TrimStatus{}, fmt.Errorf("preview the trimming of %s: %w", t.cfg.Stream, err)
+		}
+		found := s.Removed
+		s.Removed += all.Removed
+		s.Length -= all.Removed
+		all = s
+		if found < trimStep {
+			return all, nil
+		}
+		start = "(" + next
+	}
+	return TrimStatus{}, ctx.Err()
+}
+
 func (t *Trimmer) step(ctx context.Context) (removed int64, err error) {
+	s, _, err := t.run(ctx, "-", 0, false)
+	if err != nil {
+		return 0, err
+	}
+	removed = s.Removed
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s.Removed += t.status.Removed
+	t.status = s
+	return removed, nil
+}
+
+// run runs the script once: on entries from start on, before which there are passed others, and without removing them where
+// dry. The last that is due is last.
+func (t *Trimmer) run(ctx context.Context, start string, passed int64, dry bool) (s TrimStatus, last string, err error) {
 	now := time.Now()
 	cutoff := now.Add(-t.cfg.Retention)
-	args := []any{cutoff.UTC().Format(trimTime), now.UTC().Format(trimTime), cutoff.UnixMilli(), now.UnixMilli(), t.cfg.MaxLen, trimStep}
+	args := []any{cutoff.UTC().Format(trimTime), now.UTC().Format(trimTime), cutoff.UnixMilli(), now.UnixMilli(), t.cfg.MaxLen, trimStep, start, passed, dry}
 	for _, g := range t.cfg.Groups {
 		args = append(args, g)
 	}
 	reply, err := trimScript.Run(ctx, t.client, []string{t.cfg.Stream}, args...).Slice()
 	if err != nil {
-		return 0, err
+		return TrimStatus{}, "", err
 	}
-	if len(reply) != 4 {
-		return 0, errReply
+	if len(reply) != 5 {
+		return TrimStatus{}, "", errReply
 	}
-	removed, _ = reply[0].(int64)
-	length, _ := reply[1].(int64)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.status = TrimStatus{t.status.Removed + removed, length, texts(reply[2]), texts(reply[3])}
-	return removed, nil
+	s.Removed, _ = reply[0].(int64)
+	s.Length, _ = reply[1].(int64)
+	s.Blocked, s.Unknown = texts(reply[2]), texts(reply[3])
+	last, _ = reply[4].(string)
+	return s, last, nil
 }
 
 // warn names what keeps the stream long, once a minute.
@@ -168,8 +203,9 @@ const trimTime = "2006-01-02T15:04:05"
 // that lies in the future too, the entry counts as old.
 //
 //	KEYS  stream
-//	ARGV  cut-off and now as texts, cut-off and now in ms, longest length, most entries to look at, groups…
-//	reply {removed, length, {groups that block}, {groups that nobody configured}}
+//	ARGV  cut-off and now as texts, cut-off and now in ms, longest length, most entries to look at, where to begin ("-" for
+//	      the front), how many entries lie before that, 1 to only say what would be removed, groups…
+//	reply {removed, length, {groups that block}, {groups that nobody configured}, the last that was removed or ""}
 var trimScript = redis.NewScript(`
 local key, stream = KEYS[1], {}
 local function less(a, b)
@@ -182,11 +218,11 @@ local function less(a, b)
 end
 if redis.call('EXISTS', key) == 0 then
   local missing = {}
-  for i = 7, #ARGV do missing[#missing + 1] = ARGV[i] end
-  return {0, 0, missing, {}}
+  for i = 10, #ARGV do missing[#missing + 1] = ARGV[i] end
+  return {0, 0, missing, {}, ''}
 end
 local wanted, last = {}, {}
-for i = 7, #ARGV do wanted[ARGV[i]] = true end
+for i = 10, #ARGV do wanted[ARGV[i]] = true end
 local unknown = {}
 for _, g in ipairs(redis.call('XINFO', 'GROUPS', key)) do
   local info = {}
@@ -194,11 +230,11 @@ for _, g in ipairs(redis.call('XINFO', 'GROUPS', key)) do
   if wanted[info.name] then last[info.name] = info['last-delivered-id'] else unknown[#unknown + 1] = info.name end
 end
 local missing = {}
-for i = 7, #ARGV do
+for i = 10, #ARGV do
   if not last[ARGV[i]] then missing[#missing + 1] = ARGV[i] end
 end
 local length = redis.call('XLEN', key)
-if #missing > 0 then return {0, length, missing, unknown} end
+if #missing > 0 then return {0, length, missing, unknown, ''} end
 -- A group is done with every id up to the last that it was given, less those pending from the oldest on.
 local oldest = {}
 for name in pairs(last) do
@@ -210,7 +246,7 @@ local function done(name, id)
 end
 local excess = length - tonumber(ARGV[5])
 local function due(entry, n)
-  if n <= excess then return true end
+  if n + tonumber(ARGV[8]) <= excess then return true end
   local fields = entry[2]
   for i = 1, #fields, 2 do
     local v = fields[i + 1]
@@ -223,7 +259,7 @@ local function due(entry, n)
   return ms < tonumber(ARGV[3]) or ms > tonumber(ARGV[4])
 end
 local blocked, cut, removed = {}, nil, 0
-for n, entry in ipairs(redis.call('XRANGE', key, '-', '+', 'COUNT', ARGV[6])) do
+for n, entry in ipairs(redis.call('XRANGE', key, ARGV[7], '+', 'COUNT', ARGV[6])) do
   if not due(entry, n) then break end
   for name in pairs(last) do
     if not done(name, entry[1]) then blocked[#blocked + 1] = name end
@@ -231,10 +267,11 @@ for n, entry in ipairs(redis.call('XRANGE', key, '-', '+', 'COUNT', ARGV[6])) do
   if #blocked > 0 then break end
   cut, removed = entry[1], n
 end
-if cut then
+local last = cut or ''
+if cut and ARGV[9] ~= '1' then
   local ms, seq = string.match(cut, '^(%d+)-(%d+)$')
   -- The first id to keep is the next one; beyond what Lua counts exactly, the last entry stays for another time.
   if #seq < 16 then cut = ms .. '-' .. string.format('%.0f', tonumber(seq) + 1) else removed = removed - 1 end
   redis.call('XTRIM', key, 'MINID', '=', cut)
 end
-return {removed, length - removed, blocked, unknown}`)
+return {removed, length - removed, blocked, unknown, last}`)

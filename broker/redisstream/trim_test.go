@@ -173,6 +173,47 @@ func TestTrimOfNoStream(t *testing.T) {
 	}
 }
 
+// A preview says what Trim then does, and does nothing.
+func TestTrimPreview(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		cfg       TrimConfig
+		old, keep int
+		removed   int64
+		blocked   []string
+	}{
+		"by age":                               {old: 250, removed: 250},
+		"by length":                            {cfg: TrimConfig{MaxLen: 30}, removed: 270},
+		"a group blocks it":                    {old: 300, keep: 80, removed: 220, blocked: []string{"a"}},
+		"nothing is due":                       {removed: 0},
+		"a whole number of steps, and no more": {old: 2 * trimStep, removed: 2 * trimStep},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			if test.old > 0 {
+				w.old(test.old, time.Now().Add(-48*time.Hour))
+			}
+			if n := 300 - test.old; n > 0 {
+				w.add(n)
+			}
+			w.read("a", 300, test.keep)
+			test.cfg.Groups = []string{"a"}
+			tr := w.trimmer(test.cfg)
+			s, err := tr.Preview(context.Background())
+			if err != nil || s.Removed != test.removed || s.Length != 300-test.removed || !slices.Equal(s.Blocked, test.blocked) {
+				t.Errorf("preview %+v, %v; want %d of 300 and %v to block", s, err, test.removed, test.blocked)
+			}
+			if w.length() != 300 || tr.Status().Removed != 0 {
+				t.Errorf("length %d, status %+v after a preview", w.length(), tr.Status())
+			}
+			if got := w.trim(tr); got.Removed != s.Removed || got.Length != s.Length || !slices.Equal(got.Blocked, s.Blocked) {
+				t.Errorf("trimmed %+v, the preview said %+v", got, s)
+			}
+		})
+	}
+}
+
 // TestTrimAfterSetID: a group that was set back to read again has "last delivered" below its oldest pending.
 func TestTrimAfterSetID(t *testing.T) {
 	t.Parallel()

@@ -78,7 +78,7 @@ func confirmed(cmd *cobra.Command, yes bool, question string) error {
 	if yes {
 		return nil
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "%s [y/N] ", question)
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s [y/N] ", question)
 	answer, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
 	if !strings.EqualFold(strings.TrimSpace(answer), "y") {
 		return errors.New("nothing was done (answer y, or give --yes)")

@@ -27,8 +27,7 @@ func deadCommand() *cobra.Command {
 	cmd.AddCommand(deadListCommand(), deadShowCommand(),
 		deadActCommand("redrive", "Give dead letters back to their group, and to no other, with fresh counts", "redriven",
 			func(ctx context.Context, d *redisstream.DeadLetters, id string) (string, error) {
-				entry, err := d.Redrive(ctx, id)
-				return "as entry " + entry, err
+				return d.Redrive(ctx, id)
 			}),
 		deadActCommand("discard", "Throw dead letters away for good", "discarded",
 			func(ctx context.Context, d *redisstream.DeadLetters, id string) (string, error) {
@@ -148,28 +147,32 @@ func deadActCommand(use, short, done string, act func(context.Context, *redisstr
 						return err
 					}
 				}
-				if f.dryRun {
-					for _, id := range ids {
-						if _, err := d.Get(cmd.Context(), id); err != nil {
-							return err
-						}
-						fmt.Fprintf(cmd.OutOrStdout(), "%s would be %s\n", id, done)
-					}
-					return nil
-				}
-				if len(ids) > 0 {
+				if !f.dryRun && len(ids) > 0 {
 					if err := confirmed(cmd, f.yes, fmt.Sprintf("%s: %s %d dead letters?", f.group, use, len(ids))); err != nil {
 						return err
 					}
 				}
+				results := []deadResult{}
+				var err error
 				for _, id := range ids {
-					note, err := act(cmd.Context(), d, id)
-					if err != nil {
-						return err
+					r := deadResult{ID: id, Done: !f.dryRun}
+					if f.dryRun {
+						_, err = d.Get(cmd.Context(), id)
+					} else {
+						r.EntryID, err = act(cmd.Context(), d, id)
 					}
-					fmt.Fprintln(cmd.OutOrStdout(), id, done, note)
+					if err != nil {
+						break
+					}
+					results = append(results, r)
+					if !f.asJSON {
+						fmt.Fprintln(cmd.OutOrStdout(), r.text(done))
+					}
 				}
-				return nil
+				if f.asJSON {
+					err = errors.Join(printJSON(cmd, results), err)
+				}
+				return err
 			})
 		},
 	}
@@ -178,5 +181,23 @@ func deadActCommand(use, short, done string, act func(context.Context, *redisstr
 	cmd.Flags().BoolVar(&f.all, "all", false, "all dead letters of the group")
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "only say what would be done")
 	cmd.Flags().BoolVarP(&f.yes, "yes", "y", false, "do not ask")
+	cmd.Flags().BoolVar(&f.asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+// deadResult is what was done with a dead letter, or would be.
+type deadResult struct {
+	ID      string `json:"id"`
+	Done    bool   `json:"done"`               // false: a dry run
+	EntryID string `json:"entry_id,omitempty"` // of the new entry, where it was redriven
+}
+
+func (r deadResult) text(done string) string {
+	switch {
+	case !r.Done:
+		return r.ID + " would be " + done
+	case r.EntryID != "":
+		return r.ID + " " + done + " as entry " + r.EntryID
+	}
+	return r.ID + " " + done
 }

@@ -37,7 +37,7 @@ func lagCommand() *cobra.Command {
 	var asJSON, watch bool
 	cmd := &cobra.Command{
 		Use:   "lag",
-		Short: "Show how far each group is, and who has what",
+		Short: "Show how far each group is, who has what, and who keeps the stream from being trimmed",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			client, _, err := connectRedis()
@@ -50,10 +50,15 @@ func lagCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
+				trim, err := blockers(cmd.Context(), client)
+				if err != nil {
+					return err
+				}
 				if asJSON {
-					err = printJSON(cmd, map[string]any{"stream": stream, "length": length, "groups": states})
-				} else {
-					err = printLag(cmd, length, states)
+					err = printJSON(cmd, map[string]any{"stream": stream, "length": length, "groups": states,
+						"trim_blocked_by": sorted(trim.Blocked), "unknown_groups": sorted(trim.Unknown)})
+				} else if err = printLag(cmd, length, states); err == nil {
+					printBlocked(cmd.OutOrStdout(), trim)
 				}
 				if err != nil || !watch {
 					return err

@@ -2,6 +2,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 
@@ -9,10 +10,11 @@ import (
 )
 
 func main() {
-	if err := rootCommand().Execute(); err != nil {
+	cmd, err := rootCommand().ExecuteC()
+	if err != nil && !errors.As(err, new(verdictError)) {
 		fmt.Fprintln(os.Stderr, "fanout:", err)
-		os.Exit(1)
 	}
+	os.Exit(exitCode(cmd, err))
 }
 
 func rootCommand() *cobra.Command {
@@ -22,6 +24,7 @@ func rootCommand() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(upCommand(), downCommand(), lagCommand(), deadCommand(), republishCommand())
+	root.AddCommand(upCommand(), downCommand(), checkCommand(), followCommand(), lagCommand(), deadCommand(),
+		republishCommand(), trimCommand())
 	return root
 }

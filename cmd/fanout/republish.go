@@ -1,10 +1,14 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
 	"example.com/orderfanout/broker"
@@ -13,87 +17,135 @@ import (
 	"example.com/orderfanout/outbox"
 )
 
+// republishFlags choose events and groups.
+type republishFlags struct {
+	since, order string
+	groups       []string
+	dryRun, yes  bool
+}
+
 func republishCommand() *cobra.Command {
-	var since string
-	var chosen []string
-	var dryRun, yes bool
+	var f republishFlags
 	cmd := &cobra.Command{
 		Use:   "republish",
 		Short: "Publish events of the outbox again, for instance after Redis lost its stream",
 		Long: `Publish events of the outbox again, with the ids that they had. A group that has done an event finds its marker and does
 nothing. The mailer is left out unless it is named: its markers are in Redis, and where those are gone too, every mail
 would go out a second time.`,
-		Example: "  fanout republish --since 2h\n  fanout republish --since 2026-11-29T12:00:00Z --group analytics",
+		Example: "  fanout republish --since 2h\n  fanout republish --since 2026-11-29T12:00:00Z --group analytics\n  fanout republish --order 01a228be-4b34-7d40-bb91-ec87c5f1a6a8 --group bonus",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			from, err := parseSince(since, time.Now())
-			if err != nil {
-				return err
+			if (f.since == "") == (f.order == "") {
+				return errors.New("say how far back with --since, for instance --since 2h, or which order with --order")
 			}
-			for _, group := range chosen {
+			for _, group := range f.groups {
 				if err := checkGroup(group); err != nil {
 					return err
 				}
 			}
-			ctx := cmd.Context()
-			pool, err := connectPostgres(ctx)
-			if err != nil {
-				return err
-			}
-			defer pool.Close()
-			client, opts, err := connectRedis()
-			if err != nil {
-				return err
-			}
-			defer client.Close()
-			publisher, err := redisstream.NewPublisher(opts, redisstream.PublisherConfig{Stream: stream})
-			if err != nil {
-				return err
-			}
-			defer publisher.Close()
-
-			total := 0
-			if err := outbox.Events(ctx, pool, from, func(events []broker.Event) error { total += len(events); return nil }); err != nil {
-				return err
-			}
-			out := cmd.OutOrStdout()
-			fmt.Fprintf(out, "%d events since %s, for %v\n", total, from.UTC().Format(time.RFC3339), chosen)
-			if dryRun || total == 0 {
-				return nil
-			}
-			if err := confirmed(cmd, yes, "Publish them again?"); err != nil {
-				return err
-			}
-			sent := 0
-			err = outbox.Events(ctx, pool, from, func(events []broker.Event) error {
-				for _, group := range chosen {
-					for i := range events {
-						events[i].OnlyGroup = group
-					}
-					if _, err := publisher.Publish(ctx, events, broker.Position{}); err != nil {
-						return fmt.Errorf("after %d events: %w (running it again does no harm)", sent, err)
-					}
-				}
-				sent += len(events)
-				fmt.Fprintf(out, "%d of %d\n", sent, total)
-				return nil
-			})
-			return err
+			return republish(cmd, f)
 		},
 	}
-	cmd.Flags().StringVar(&since, "since", "", "how far back: a duration (2h, 7d) or an RFC 3339 time; of the event's own time")
-	cmd.Flags().StringSliceVarP(&chosen, "group", "g", []string{"bonus", "analytics"}, "groups that get them; may be given several times")
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only say how many there are")
-	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	cmd.Flags().StringVar(&f.order, "order", "", "only the event of this order")
+	cmd.Flags().StringVar(&f.since, "since", "", "how far back: a duration (2h, 7d) or an RFC 3339 time; of the event's own time")
+	cmd.Flags().StringSliceVarP(&f.groups, "group", "g", []string{"bonus", "analytics"}, "groups that get them; may be given several times")
+	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "only say how many there are")
+	cmd.Flags().BoolVarP(&f.yes, "yes", "y", false, "do not ask")
 	_ = cmd.RegisterFlagCompletionFunc("group", cobra.FixedCompletions(groups, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
+// republish publishes the chosen events again, each once a group.
+func republish(cmd *cobra.Command, f republishFlags) error {
+	ctx, out := cmd.Context(), cmd.OutOrStdout()
+	pool, err := connectPostgres(ctx)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	client, opts, err := connectRedis()
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	publisher, err := redisstream.NewPublisher(opts, redisstream.PublisherConfig{Stream: stream})
+	if err != nil {
+		return err
+	}
+	defer publisher.Close()
+
+	pages := func(page func([]broker.Event) error) error {
+		event, err := orderEvent(ctx, pool, f.order)
+		if err != nil {
+			return err
+		}
+		return page([]broker.Event{event})
+	}
+	what := "event of order " + f.order
+	if f.order == "" {
+		from, err := parseSince(f.since, time.Now())
+		if err != nil {
+			return err
+		}
+		what = "events since " + from.UTC().Format(time.RFC3339)
+		pages = func(page func([]broker.Event) error) error { return outbox.Events(ctx, pool, from, page) }
+	}
+	total := 0
+	if err := pages(func(events []broker.Event) error { total += len(events); return nil }); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "%d %s, for %v\n", total, what, f.groups)
+	if f.dryRun || total == 0 {
+		return nil
+	}
+	if err := confirmed(cmd, f.yes, "Publish again?"); err != nil {
+		return err
+	}
+	sent := 0
+	return pages(func(events []broker.Event) error {
+		for _, group := range f.groups {
+			for i := range events {
+				events[i].OnlyGroup = group
+			}
+			if _, err := publisher.Publish(ctx, events, broker.Position{}); err != nil {
+				return fmt.Errorf("after %d events: %w (running it again does no harm)", sent, err)
+			}
+		}
+		sent += len(events)
+		fmt.Fprintf(out, "%d of %d\n", sent, total)
+		return nil
+	})
+}
+
+// orderEvent reads the event of an order from the outbox. One that is not published yet will be by itself.
+func orderEvent(ctx context.Context, pool *pgxpool.Pool, orderID string) (broker.Event, error) {
+	var id pgtype.UUID
+	if err := id.Scan(orderID); err != nil {
+		return broker.Event{}, fmt.Errorf("order %.64q is not a UUID", orderID)
+	}
+	var e broker.Event
+	var published bool
+	err := pool.QueryRow(ctx, `
+		select b.event_id, b.source, b.type, b.time, b.subject, b.partition_key, b.data_content_type, b.data_schema,
+		       b.trace_parent, b.data, b.published_at is not null
+		from orders o
+		join outbox b on b.event_id = o.event_id
+		where o.id = $1::uuid`, id).Scan(&e.ID, &e.Source, &e.Type, &e.Time, &e.Subject, &e.PartitionKey, &e.DataContentType,
+		&e.DataSchema, &e.TraceParent, &e.Data, &published)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return broker.Event{}, fmt.Errorf("order %s has no row in the outbox: there is no such order, or it is older than OUTBOX_RETENTION", orderID)
+	case err != nil:
+		return broker.Event{}, fmt.Errorf("read the event of order %s: %w", orderID, err)
+	case !published:
+		return broker.Event{}, fmt.Errorf("the event of order %s is not published yet: the relay does that", orderID)
+	}
+	e.Time = e.Time.UTC()
+	return e, nil
+}
+
 // parseSince reads a duration before now, or a time.
 func parseSince(s string, now time.Time) (time.Time, error) {
-	if s == "" {
-		return time.Time{}, errors.New("say how far back with --since, for instance --since 2h")
-	}
 	if d, err := env.ParseDuration(s); err == nil && d > 0 {
 		return now.Add(-d), nil
 	}

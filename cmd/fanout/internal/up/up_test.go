@@ -47,7 +47,7 @@ func TestRunAndRunAgain(t *testing.T) {
 		t.Errorf("Remove meanwhile: %v, want ErrRunning", err)
 	}
 
-	database := fmt.Sprintf("postgres://fanout:fanout@127.0.0.1:%d/orderfanout?sslmode=disable", cfg.Postgres)
+	database := fmt.Sprintf("postgres://orders:orders@127.0.0.1:%d/orderfanout?sslmode=disable", cfg.Postgres)
 	execSQL(t, database, `insert into outbox (event_id, source, type, time, subject, partition_key, data_content_type, data_schema, trace_parent, data)
 		values ('e', '', '', now(), '', '', '', '', '', '')`)
 	client := redis.NewClient(&redis.Options{Addr: fmt.Sprintf("127.0.0.1:%d", cfg.Redis), Username: "bonus", Password: "bonus"})

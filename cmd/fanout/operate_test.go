@@ -1,0 +1,214 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// letter adds a dead letter of the test's event and returns its id.
+func (w *world) letter(group string) string {
+	w.Helper()
+	return w.do("XADD {orders}:dead:" + group + " * id " + testEvent + " type order.placed.v1 subject " + testOrder +
+		" dead_reason permanent dead_error broken dead_attempts 1 dead_entry_id 1-1 dead_consumer one dead_at 2026-11-29T12:00:00Z")
+}
+
+func (w *world) length(key string) int64 {
+	w.Helper()
+	return w.redis.XLen(context.Background(), key).Val()
+}
+
+func TestDead(t *testing.T) {
+	w := newWorld(t)
+	w.want(0, "bonus has no dead letters", "dead", "list", "-g", "bonus")
+	first, second, third := w.letter("bonus"), w.letter("bonus"), w.letter("bonus")
+	w.want(0, third, "dead", "list", "--group", "bonus")
+	w.want(0, "broken", "dead", "show", first, "--group", "bonus")
+	w.want(0, `"reason": "permanent"`, "dead", "show", first, "--group", "bonus", "--json")
+	w.want(1, "name a group", "dead", "list")
+	w.want(1, `no group "sms"`, "dead", "list", "--group", "sms")
+	w.want(1, "--id", "dead", "redrive", "--group", "bonus")
+	w.want(1, "--id", "dead", "redrive", "--group", "bonus", "--all", "--id", first)
+
+	// Nothing happens unasked: neither in a dry run nor without an answer.
+	for _, act := range []string{"redrive", "discard"} {
+		w.want(0, "would be", "dead", act, "--group", "bonus", "--all", "--dry-run")
+		w.want(0, `"done": false`, "dead", act, "--group", "bonus", "--all", "--dry-run", "--json")
+		w.want(1, "3 dead letters? [y/N] ", "dead", act, "--group", "bonus", "--all")
+	}
+	if n := w.length("{orders}:dead:bonus"); n != 3 || w.length("orders") != 0 {
+		t.Fatalf("%d dead letters are left, want 3; %d entries were added", n, w.length("orders"))
+	}
+	w.want(0, first+" redriven as entry ", "dead", "redrive", "--group", "bonus", "--id", first, "--yes")
+	w.want(1, "no such dead letter", "dead", "redrive", "--group", "bonus", "--id", first, "--yes")
+	w.want(0, second+" discarded", "dead", "discard", "--group", "bonus", "--id", second, "--yes")
+	var done []deadResult
+	r := w.want(0, "", "dead", "redrive", "--group", "bonus", "--all", "--yes", "--json")
+	if err := json.Unmarshal([]byte(r.out), &done); err != nil || len(done) != 1 || done[0].ID != third || !done[0].Done || done[0].EntryID == "" {
+		t.Errorf("%v: %+v", err, done)
+	}
+	if n := w.length("{orders}:dead:bonus"); n != 0 || w.length("orders") != 2 {
+		t.Errorf("%d dead letters, %d entries; want 0 and 2", n, w.length("orders"))
+	}
+}
+
+func TestRepublishOneOrder(t *testing.T) {
+	w := newWorld(t)
+	w.want(1, "--order", "republish")
+	w.want(1, "--order", "republish", "--since", "1h", "--order", testOrder)
+	w.want(1, "no row in the outbox", "republish", "--order", testOrder)
+	w.accept()
+	w.want(1, "not published yet", "republish", "--order", testOrder)
+	w.publish()
+	w.want(0, "1 event of order", "republish", "--order", testOrder, "--dry-run")
+	w.want(1, "nothing was done", "republish", "--order", testOrder)
+	if n := w.length("orders"); n != 1 {
+		t.Fatalf("%d entries, want the first only", n)
+	}
+	w.want(0, "1 of 1", "republish", "--order", testOrder, "--group", "mailer", "--yes")
+	last := w.redis.XRevRangeN(context.Background(), "orders", "+", "-", 1).Val()[0].Values
+	if w.length("orders") != 2 || last["id"] != testEvent || last["onlygroup"] != "mailer" || last["data"] != "{}" {
+		t.Errorf("%d entries, the last %v", w.length("orders"), last)
+	}
+	w.want(0, "1 of 1", "republish", "--since", "1h", "--yes")
+	if n := w.length("orders"); n != 4 { // bonus and analytics
+		t.Errorf("%d entries, want 4", n)
+	}
+}
+
+func TestTrim(t *testing.T) {
+	w := newWorld(t)
+	old := time.Now().Add(-48 * time.Hour).UTC().Format(time.RFC3339)
+	for i := range 5 {
+		w.do(fmt.Sprintf("XADD orders * id e-%d type t time %s", i, old))
+	}
+	w.want(0, "blocked by analytics, bonus, mailer: ", "trim", "--dry-run")
+	for _, g := range groups {
+		w.do("XREADGROUP GROUP " + g + " one STREAMS orders >")
+		for _, e := range w.redis.XRange(t.Context(), "orders", "-", "+").Val()[:3] {
+			w.ack(g, e.ID)
+		}
+	}
+	for _, p := range w.redis.XRange(t.Context(), "orders", "-", "+").Val()[3:] {
+		w.ack("mailer", p.ID)
+		w.ack("analytics", p.ID)
+	}
+	w.do("XGROUP CREATE orders sms 0")
+	r := w.want(0, "3 entries would be removed, 2 are left", "trim", "--dry-run")
+	if !strings.Contains(r.out, "blocked by bonus: ") || !strings.Contains(r.out, "nobody configured the group sms") {
+		t.Errorf("it does not say who blocks: %s", r.out)
+	}
+	w.want(0, "blocked by bonus: ", "lag")
+	w.want(0, `"trim_blocked_by": [`, "lag", "--json")
+	w.want(1, "Remove 3 of 5 entries?", "trim")
+	if n := w.length("orders"); n != 5 {
+		t.Fatalf("%d entries are left without a yes, want 5", n)
+	}
+	var got trimResult
+	if err := json.Unmarshal([]byte(w.want(0, "", "trim", "--yes", "--json").out), &got); err != nil || got.Removed != 3 || got.Length != 2 || len(got.Blocked) != 1 {
+		t.Errorf("%v: %+v", err, got)
+	}
+	if n := w.length("orders"); n != 2 {
+		t.Errorf("%d entries are left, want 2", n)
+	}
+	t.Setenv("STREAM_MAX_LEN", "no")
+	w.want(1, "STREAM_MAX_LEN", "trim")
+}
+
+func TestCompletion(t *testing.T) {
+	w := &world{T: t}
+	w.want(0, "bash completion", "completion", "bash")
+	for _, command := range [][]string{{"dead", "list"}, {"dead", "redrive"}, {"republish"}} {
+		args := append(append([]string{"__complete"}, command...), "--group", "")
+		w.want(0, "mailer\nbonus\nanalytics\n", args...)
+	}
+}
+
+// lineBuffer is what follow printed so far.
+type lineBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lineBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lineBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// One order on its whole way, with a lost worker, a failure, a dead letter and a repeat.
+func TestFollow(t *testing.T) {
+	w := newWorld(t)
+	w.want(1, "no such order", "follow", testOrder)
+	w.accept()
+	out := &lineBuffer{}
+	root := rootCommand()
+	root.SetArgs([]string{"follow", testOrder})
+	root.SetOut(out)
+	root.SetErr(out)
+	ended := make(chan error, 1)
+	go func() { ended <- root.ExecuteContext(t.Context()) }()
+	see := func(text string) {
+		t.Helper()
+		for deadline := time.Now().Add(20 * time.Second); !strings.Contains(out.String(), text); time.Sleep(5 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%q is not in\n%s", text, out)
+			}
+		}
+	}
+	see("accepted: 2500 EUR of customer c-42")
+	entry := w.publish()
+	see("published as entry " + entry)
+	w.do("XREADGROUP GROUP bonus one STREAMS orders >")
+	see("bonus: read by one (entry " + entry + ", delivery 1)")
+	w.do("XCLAIM orders bonus two 0 " + entry)
+	see("bonus: one was lost, claimed by two (delivery 2)")
+	w.do("HSET {orders}:fail:bonus " + entry + " 1:1795980291088")
+	see("bonus: failed, 1 so far, next try at ")
+	w.work("bonus")
+	see("bonus: credited 25 points")
+	w.ack("bonus", entry)
+	w.work("mailer")
+	see("mailer: mailed")
+	w.ack("mailer", entry)
+	again := w.do("XADD orders * id " + testEvent + " onlygroup mailer")
+	see("added for mailer only, as entry " + again)
+	for _, g := range []string{"mailer", "bonus"} {
+		w.do("XREADGROUP GROUP " + g + " one STREAMS orders >")
+		w.ack(g, again)
+	}
+	see("mailer: repeat absorbed (1 so far)")
+	w.do("XREADGROUP GROUP analytics one STREAMS orders >")
+	letter := w.letter("analytics")
+	w.ack("analytics", entry)
+	see("analytics: dead, permanent: broken (letter " + letter + ")")
+	w.want(0, "redriven", "dead", "redrive", "--group", "analytics", "--id", letter, "--yes")
+	see("analytics: its dead letter was redriven or thrown away")
+	select {
+	case err := <-ended:
+		t.Fatalf("it ended too early: %v\n%s", err, out)
+	default:
+	}
+	w.work("analytics")
+	for _, g := range groups {
+		w.do("XREADGROUP GROUP " + g + " one STREAMS orders >")
+		for _, e := range w.redis.XRange(t.Context(), "orders", "-", "+").Val() {
+			w.ack(g, e.ID)
+		}
+	}
+	see("analytics: counted")
+	if err := <-ended; err != nil {
+		t.Errorf("follow: %v", err)
+	}
+}
