@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"example.com/orderfanout/internal/books"
 	"example.com/orderfanout/internal/crash"
 )
 
@@ -282,6 +283,15 @@ func (c *crashCase) books(p prediction) {
 	}
 	if now.failures != 0 {
 		c.Errorf("%d failures are left written down", now.failures)
+	}
+	r, err := books.Read(context.Background(), c.db, c.client)
+	if err != nil {
+		c.Fatal(err)
+	}
+	if r.Verdict() != books.Balanced {
+		var text strings.Builder
+		_ = r.Text(&text)
+		c.Errorf("the books are %s:\n%s", r.Verdict(), &text)
 	}
 }
 
