@@ -1,6 +1,7 @@
 # Everything that a person types here. `make` lists it.
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
 # All modules of go.work: as directories, and as patterns for one go command over all of them.
 DIRS     = $(shell go list -m -f '{{.Dir}}')
@@ -45,6 +46,10 @@ lint: ## gofmt, vet, staticcheck, tidy modules, and each module on its own
 		echo "go mod tidy -diff, go build ./... in $$dir" && cd "$$dir" && \
 		GOWORK=off go mod tidy -diff && GOWORK=off go build -buildvcs=false -o /dev/null ./... || exit 1; \
 	done
+
+.PHONY: vuln
+vuln: ## known vulnerabilities in what the programs use (asks the Go vulnerability database)
+	go run $(GOVULNCHECK) $(PACKAGES)
 
 # Redis and PostgreSQL, which the tests and `make up` start as processes of their own.
 .PHONY: servers
