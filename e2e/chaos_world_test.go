@@ -43,7 +43,6 @@ type slot struct {
 
 	mu   sync.Mutex // held by the fault that has the process down or frozen
 	proc atomic.Pointer[instance]
-	once sync.Once
 }
 
 func newChaosWorld(t *testing.T, seed uint64) *chaosWorld {

@@ -27,7 +27,7 @@ func connectRedis() (*redis.Client, *redis.Options, error) {
 	r := env.NewReader(os.Getenv)
 	url := r.URL("REDIS_URL", "", "redis", "rediss")
 	if err := r.Err(); err != nil {
-		return nil, nil, fmt.Errorf("%w; fanout up prints it, and docker compose run --rm fanout has it", err)
+		return nil, nil, fmt.Errorf("%w; after make up: . .fanout/env; docker compose run --rm fanout has it", err)
 	}
 	opts, err := redis.ParseURL(url)
 	if err != nil {
@@ -42,7 +42,7 @@ func connectPostgres(ctx context.Context) (*pgxpool.Pool, error) {
 	r := env.NewReader(os.Getenv)
 	url := r.URL("DATABASE_URL", "", "postgres", "postgresql")
 	if err := r.Err(); err != nil {
-		return nil, fmt.Errorf("%w; fanout up prints it, and docker compose run --rm fanout has it", err)
+		return nil, fmt.Errorf("%w; after make up: . .fanout/env; docker compose run --rm fanout has it", err)
 	}
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {

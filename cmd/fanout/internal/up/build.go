@@ -27,7 +27,7 @@ func describe(cfg Config, st *state) []*service {
 	return services
 }
 
-// build makes the services' programs under .fanout/bin.
+// build makes the services' programs, and the operator's tool, under .fanout/bin.
 func build(ctx context.Context, cfg Config, st *state, services []*service, c *console) error {
 	c.say("building %s", names(services))
 	began := time.Now()
@@ -36,6 +36,7 @@ func build(ctx context.Context, cfg Config, st *state, services []*service, c *c
 	for _, s := range services {
 		args = append(args, "./services/"+s.name)
 	}
+	args = append(args, "./cmd/fanout")
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = cfg.Root
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }

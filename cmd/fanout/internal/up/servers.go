@@ -144,6 +144,16 @@ func (s *servers) environment(name string) []string {
 	}
 }
 
+// writeEnv keeps what the operator's tool needs in a file for the shell.
+func (s *servers) writeEnv(path string) error {
+	var b strings.Builder
+	for _, setting := range s.environment("fanout")[:2] {
+		name, value, _ := strings.Cut(setting, "=")
+		fmt.Fprintf(&b, "export %s='%s'\n", name, value)
+	}
+	return os.WriteFile(path, []byte(b.String()), 0o600)
+}
+
 // keep starts Redis and Postgres again when they end, until ctx is done.
 func (s *servers) keep(ctx context.Context, restartAfter time.Duration, c *console) {
 	keepServer := func(name string, exited func() <-chan struct{}, restart func() error, pid func() int) {

@@ -27,6 +27,7 @@ See the sums:       curl %s/stats
 Read its mail:      ls .fanout/mail
 Look into Redis:    redis-cli -u redis://default:fanout@%s --no-auth-warning XINFO GROUPS orders
 Look into Postgres: psql '%s'
+Check the books:    . .fanout/env && .fanout/bin/fanout check --wait 30s
 Kill a service:     kill -9 $(cat .fanout/bonus.pid)   (it is started again after %s)
 Stop everything:    Ctrl-C   (the data stay; make down removes them)
 

@@ -30,7 +30,10 @@ func Run(ctx, hurry context.Context, cfg Config, stdout io.Writer) error {
 	if err != nil {
 		return orStopped(ctx, err)
 	}
-	err = serve(ctx, hurry, cfg, srv, services, c)
+	err = srv.writeEnv(st.path("env"))
+	if err == nil {
+		err = serve(ctx, hurry, cfg, srv, services, c)
+	}
 	return errors.Join(err, srv.stop(c))
 }
 
