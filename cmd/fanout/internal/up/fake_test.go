@@ -67,7 +67,9 @@ func fakeRoot(t *testing.T) Config {
 			t.Fatal(err)
 		}
 	}
-	write("go.work", "go 1.26.0\n\nuse (\n\t./services/orders\n\t./services/mailer\n\t./services/bonus\n\t./services/analytics\n)\n")
+	write("go.mod", "module example.com/fake\n\ngo 1.26.0\n")
+	write("cmd/fanout/main.go", "package main\n\nfunc main() {}\n")
+	write("go.work", "go 1.26.0\n\nuse (\n\t.\n\t./services/orders\n\t./services/mailer\n\t./services/bonus\n\t./services/analytics\n)\n")
 	for _, name := range []string{"orders", "mailer", "bonus", "analytics"} {
 		write("services/"+name+"/go.mod", "module example.com/fake/"+name+"\n\ngo 1.26.0\n")
 		write("services/"+name+"/main.go", fakeService)
