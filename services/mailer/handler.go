@@ -35,6 +35,12 @@ func (h *handler) handle(ctx context.Context, d *broker.Delivery) error {
 	}
 
 	found, err := h.markers.Begin(ctx, d)
+	if err == nil && d.OnlyGroup != "" && strings.HasPrefix(found, sending("")) {
+		var ours bool
+		if ours, err = h.markers.TakeOver(ctx, d, found); ours {
+			found = ""
+		}
+	}
 	switch {
 	case err != nil:
 		return err

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"example.com/orderfanout/broker"
+	"example.com/orderfanout/broker/redisstream"
 	"example.com/orderfanout/event"
 	"example.com/orderfanout/internal/localserver"
 	"example.com/orderfanout/internal/localserver/servertest"
@@ -40,7 +41,7 @@ func startWorker(t *testing.T, stub *smtpStub) worker {
 // another returns the handler of a second process on the same Redis.
 func (w worker) another(t *testing.T, stub *smtpStub) *handler {
 	return &handler{
-		markers: newMarkers(w.client, time.Minute, 9*24*time.Hour),
+		markers: newMarkers(w.client, redisstream.Config{Stream: "orders", Group: "mailer", HandlerTimeout: 30 * time.Second}, 9*24*time.Hour),
 		sender:  testSender(t, stub.server()),
 		from:    mailbox{local: "orders", domain: "shop.test"},
 	}
@@ -356,5 +357,34 @@ func TestBadEvents(t *testing.T) {
 	}
 	if w.marker(t) != "" || len(stub.received()) != 0 {
 		t.Error("a bad event left something behind")
+	}
+}
+
+// TestRedriveOfAMailInDoubt: the worker died while sending, time and again, until its entry went to the dead letters. The redrive, which is
+// another entry, need not wait until the marker ends; but while that entry is pending its worker may be sending.
+func TestRedriveOfAMailInDoubt(t *testing.T) {
+	t.Parallel()
+	stub := startStub(t, nil)
+	w := startWorker(t, stub)
+	ctx := t.Context()
+	w.client.XGroupCreateMkStream(ctx, "orders", "mailer", "0")
+	old := w.client.XAdd(ctx, &redis.XAddArgs{Stream: "orders", Values: []string{"id", eventID}}).Val()
+	w.client.XReadGroup(ctx, &redis.XReadGroupArgs{Group: "mailer", Consumer: "dead", Streams: []string{"orders", ">"}})
+	w.setMarker(t, sending(old))
+
+	d := delivery(t, "9-0")
+	d.OnlyGroup = "mailer"
+	if _, deferred := broker.DeferredFor(w.handle(ctx, d)); !deferred || w.marker(t) != sending(old) {
+		t.Errorf("deferred: %t, marker %q; want it to wait for the entry that is pending", deferred, w.marker(t))
+	}
+	w.client.XAck(ctx, "orders", "mailer", old)
+	if _, deferred := broker.DeferredFor(w.handle(ctx, delivery(t, "8-0"))); !deferred {
+		t.Error("an entry that is no redrive took the marker")
+	}
+	if err := w.handle(ctx, d); err != nil || w.marker(t) != sent {
+		t.Errorf("%v, marker %q; want the redrive to be sent", err, w.marker(t))
+	}
+	if n := len(stub.received()); n != 1 {
+		t.Errorf("%d mails, want 1", n)
 	}
 }

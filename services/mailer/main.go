@@ -50,7 +50,7 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	defer sender.Close()
 
 	h := &handler{
-		markers: newMarkers(client, cfg.Consumer.HandlerTimeout+markerMargin, cfg.Retention.Processed),
+		markers: newMarkers(client, cfg.Consumer, cfg.Retention.Processed),
 		sender:  sender,
 		from:    cfg.From,
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"example.com/orderfanout/broker"
+	"example.com/orderfanout/broker/redisstream"
 )
 
 // markerMargin is how much longer than a handler may run its marker lives.
@@ -39,6 +40,20 @@ redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return ''
 `)
 
+// takeOver gives the marker of another entry to this one.
+//
+//	KEYS[1]  the marker
+//	ARGV[1]  what stands there
+//	ARGV[2]  "sending <entry id>"
+//	ARGV[3]  its life, in milliseconds
+//
+// It answers 1, or 0 where something else stands there by now.
+var takeOver = redis.NewScript(`
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
+return 1
+`)
+
 // release takes a marker back, where it is still ours.
 //
 //	KEYS[1]  the marker
@@ -53,6 +68,8 @@ return 0
 // markers keeps one marker an event.
 type markers struct {
 	client    *redis.Client
+	stream    string
+	group     string
 	life      time.Duration // of "sending"; longer than a handler may run
 	retention time.Duration // of "sent"
 
@@ -62,8 +79,9 @@ type markers struct {
 	unmarked map[string]struct{}
 }
 
-func newMarkers(client *redis.Client, life, retention time.Duration) *markers {
-	return &markers{client: client, life: life, retention: retention, unmarked: make(map[string]struct{})}
+func newMarkers(client *redis.Client, cfg redisstream.Config, retention time.Duration) *markers {
+	life := cfg.HandlerTimeout + markerMargin
+	return &markers{client: client, stream: cfg.Stream, group: cfg.Group, life: life, retention: retention, unmarked: make(map[string]struct{})}
 }
 
 // Begin takes the marker of d and returns "", or returns what keeps the caller from sending, as begin does.
@@ -79,6 +97,24 @@ func (m *markers) Begin(ctx context.Context, d *broker.Delivery) (found string, 
 		return "", redisError(fmt.Errorf("take marker of %s: %w", d.ID, err))
 	}
 	return found, nil
+}
+
+// TakeOver takes the marker for d, a redrive, where it stands for an entry that is not pending any more: that one went to the
+// dead letters with its mail in doubt, and nobody is sending. It reports whether d has the marker now.
+func (m *markers) TakeOver(ctx context.Context, d *broker.Delivery, found string) (bool, error) {
+	id := strings.TrimPrefix(found, sending(""))
+	pending, err := m.client.XPendingExt(ctx, &redis.XPendingExtArgs{Stream: m.stream, Group: m.group, Start: id, End: id, Count: 1}).Result()
+	if err != nil {
+		return false, redisError(fmt.Errorf("ask for entry %s: %w", id, err))
+	}
+	if len(pending) > 0 {
+		return false, nil
+	}
+	n, err := takeOver.Run(ctx, m.client, []string{markerKey(d.ID)}, found, sending(d.EntryID), m.life.Milliseconds()).Int()
+	if err != nil {
+		return false, redisError(fmt.Errorf("take marker of %s over: %w", d.ID, err))
+	}
+	return n == 1, nil
 }
 
 // Finish notes that the mail is sent, also where ctx is done. After an error the process remembers it, and Begin tries
