@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	code := m.Run()
+	code := servertest.Run(m)
 	_ = os.RemoveAll(dir)
 	os.Exit(code)
 }

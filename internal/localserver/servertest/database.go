@@ -2,6 +2,7 @@ package servertest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -33,16 +34,24 @@ var (
 	shared      *cluster // set by start
 )
 
-// Main runs the tests, stops the shared Postgres and ends the process.
-func Main(m *testing.M) {
+// Main runs the tests and ends the process with what Run returns.
+func Main(m *testing.M) { os.Exit(Run(m)) }
+
+// Run runs the tests, removes what they share, and returns the exit code.
+func Run(m *testing.M) int {
 	code := m.Run()
+	var errs []error
 	if shared != nil {
-		if err := shared.stop(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
+		errs = append(errs, shared.stop())
 	}
-	os.Exit(code)
+	if blankDir != "" {
+		errs = append(errs, os.RemoveAll(blankDir))
+	}
+	if err := errors.Join(errs...); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	return code
 }
 
 // Database makes a database for one test, with the schema in it, and returns its URL as the owner. It is dropped when the

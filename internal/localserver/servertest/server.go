@@ -1,7 +1,10 @@
 package servertest
 
 import (
+	"context"
 	"os"
+	"os/exec"
+	"sync"
 	"testing"
 
 	"example.com/orderfanout/internal/localserver"
@@ -27,9 +30,15 @@ func Redis(t testing.TB, args ...string) *localserver.Redis {
 // URL makes the schema and the roles, with their limits. It is stopped, and its data removed, when the test ends.
 func Postgres(t testing.TB, settings ...string) *localserver.Postgres {
 	t.Helper()
-	p, err := localserver.StartPostgres(t.Context(), localserver.PostgresConfig{
-		Dir: TempDir(t) + "/data", NoSync: true, Settings: settings,
-	})
+	blank, err := makeBlank()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := TempDir(t) + "/data"
+	if out, err := exec.Command("cp", "-a", blank, dir).CombinedOutput(); err != nil {
+		t.Fatalf("copy %s: %v: %s", blank, err, out)
+	}
+	p, err := localserver.StartPostgres(t.Context(), localserver.PostgresConfig{Dir: dir, NoSync: true, Settings: settings})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,6 +48,26 @@ func Postgres(t testing.TB, settings ...string) *localserver.Postgres {
 		}
 	})
 	return p
+}
+
+var (
+	makeBlank = sync.OnceValues(newBlank)
+	blankDir  string // set by newBlank
+)
+
+// newBlank makes the data directory that every Postgres of this process begins as a copy of: a copy takes a tenth of the time
+// of making one.
+func newBlank() (string, error) {
+	dir, err := makeTempDir()
+	if err != nil {
+		return "", err
+	}
+	blankDir = dir
+	p, err := localserver.StartPostgres(context.Background(), localserver.PostgresConfig{Dir: dir + "/data", NoSync: true})
+	if err != nil {
+		return "", err
+	}
+	return dir + "/data", p.Stop()
 }
 
 // TempDir is t.TempDir, but a directory that the user that postgres runs as may enter.
