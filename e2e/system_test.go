@@ -210,10 +210,12 @@ func (s *system) mustPost(orders *instance, customer string, n int) order {
 
 func (s *system) eventually(what string, ok func() bool) {
 	s.Helper()
-	for deadline := time.Now().Add(40 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
+	pause := 5 * time.Millisecond // growing, so that many tests side by side leave the machine to what they wait for
+	for deadline := time.Now().Add(40 * time.Second); !ok(); pause = min(pause*5/4, 50*time.Millisecond) {
 		if time.Now().After(deadline) {
 			s.Fatalf("not within 40s: %s", what)
 		}
+		time.Sleep(pause)
 	}
 }
 
