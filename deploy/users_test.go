@@ -154,7 +154,7 @@ func TestServicesMayDoNothingElse(t *testing.T) {
 	_, as := withUsers(t)
 	everybody := []string{
 		"FLUSHALL", "CONFIG GET maxmemory", "KEYS *", "SAVE", "SHUTDOWN", "ACL LIST", "DEL orders", "XDEL cache:order:1 1-1",
-		"SET orders x", "RENAME orders other", "EXPIRE orders 1", "GET other", "SET other x", "PUBLISH c m", "REPLICAOF no one", "CLIENT KILL TYPE normal", "CLIENT PAUSE 1",
+		"SET orders x", "XGROUP DESTROY orders other", "XGROUP SETID orders other 0", "RENAME orders other", "EXPIRE orders 1", "GET other", "SET other x", "PUBLISH c m", "REPLICAOF no one", "CLIENT KILL TYPE normal", "CLIENT PAUSE 1",
 		"EVAL return(redis.call('DEL','orders')) 1 orders", "EVAL return(redis.call('SET','other','x')) 0",
 	}
 	only := map[string][]string{
@@ -162,7 +162,7 @@ func TestServicesMayDoNothingElse(t *testing.T) {
 		"mailer":    {"XADD orders * x y", "XTRIM orders MAXLEN 0", "XDEL orders 1-1", "XADD {orders}:dead:bonus * x y", "XRANGE {orders}:dead:bonus - +", "HDEL {orders}:fail:bonus 1-1", "GET cache:order:1", "HGETALL analytics:{stats}:totals"},
 		"bonus":     {"XADD orders * x y", "XTRIM orders MAXLEN 0", "XDEL orders 1-1", "XADD {orders}:dead:mailer * x y", "DEL mailer:sent:1", "HGETALL analytics:{stats}:totals", "XDEL {orders}:dead:bonus 1-1"},
 		"analytics": {"XADD orders * x y", "XTRIM orders MAXLEN 0", "XADD {orders}:dead:mailer * x y", "DEL mailer:sent:1", "UNLINK orders", "HSET mailer:sent:1 x y"},
-		"fanout":    {"XTRIM {orders}:dead:bonus MAXLEN 0", "XGROUP DESTROY orders bonus", "DEL mailer:sent:1", "GET cache:order:1"},
+		"fanout":    {"XTRIM {orders}:dead:bonus MAXLEN 0", "DEL mailer:sent:1", "GET cache:order:1", "XADD mailer:sent:1 * x y", "XDEL {orders}:fail:bonus 1-1"},
 	}
 	for user, commands := range only {
 		client := redis.NewClient(as(user))

@@ -148,7 +148,7 @@ func (w *chaosWorld) report(seed uint64, duration time.Duration, ended time.Time
 	fmt.Printf("a client asked again %d times; the longest wait for a 201 was %s\n", w.unclear.Load(), time.Duration(w.slowest.Load()).Round(time.Millisecond))
 	fmt.Printf("the longest way from an order to its bonus took %s; %s after the last fault all was done\n", time.Duration(latest)*time.Millisecond, settled.Round(10*time.Millisecond))
 	fmt.Printf("repeats absorbed: %s; mails sent more than once: %d\n", w.absorbed(), mailRepeats)
-	fmt.Printf("poison entries %d, dead letters %d\n", w.poison, dead)
+	fmt.Printf("poison entries at most %d, dead letters %d\n", w.poison, dead)
 	fmt.Printf("lost %d, done twice %d\n\n", lost, doubled)
 	if w.Failed() {
 		w.keep(r, seed, duration)

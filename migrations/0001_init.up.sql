@@ -94,3 +94,4 @@ grant select, insert, delete on processed to bonus;
 grant select, insert on bonus_ledger to bonus;
 grant select, insert, update on bonus_accounts to bonus;
 grant select on all tables in schema public to fanout;
+grant insert, update on outbox to fanout;

@@ -81,7 +81,7 @@ func (s *session) sendAcks(ctx context.Context) {
 
 // flush acknowledges all that is collected, in one round trip.
 func (s *session) flush(ctx context.Context) error {
-	entries := s.acks.take()
+	entries := s.table.acking(s.acks.take()) // not those of a group that is gone by now
 	if len(entries) == 0 {
 		return nil
 	}
@@ -121,7 +121,7 @@ func (t *table) acking(entries []*entry) []*entry {
 	defer t.mu.Unlock()
 	kept := entries[:0]
 	for _, e := range entries {
-		if e.state = acking; e.epoch == t.epoch {
+		if e.state = acking; e.epoch == t.epoch && !e.replaced {
 			kept = append(kept, e)
 		} else {
 			t.drop(e)

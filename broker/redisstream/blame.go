@@ -1,6 +1,10 @@
 package redisstream
 
-import "time"
+import (
+	"time"
+
+	"example.com/orderfanout/broker"
+)
 
 // outageStrikes is how often an entry may meet an outage while others succeed before it is counted as failed.
 const outageStrikes = 3
@@ -110,12 +114,13 @@ func (t *table) isLost(e *entry) bool {
 	return e.lost
 }
 
-// lose marks an entry as another consumer's, cancels its run and drops it. It reports whether that is news.
-func (t *table) lose(e *entry) bool {
+// lose marks an entry as another consumer's, cancels its run and drops it. Where that is news it returns what to report: a
+// copy, since a handler may be at work on the delivery.
+func (t *table) lose(e *entry) *broker.Delivery {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if e.lost || e.state == acking {
-		return false
+		return nil
 	}
 	e.lost = true
 	if e.cancel != nil {
@@ -124,5 +129,14 @@ func (t *table) lose(e *entry) bool {
 	t.drop(e)
 	t.work.Broadcast() // it may be the one that all waited for
 	t.offer()
-	return true
+	return &broker.Delivery{Event: e.Event, EntryID: e.EntryID, Attempt: e.Attempt, Delivery: e.Delivery.Delivery}
+}
+
+// hand numbers the coming run of each entry.
+func (t *table) hand(batch []*entry) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, e := range batch {
+		e.Hand(e.failures+1, e.delivery())
+	}
 }

@@ -27,7 +27,7 @@ func (s *session) bury(ctx context.Context, e *entry, took time.Duration) {
 	}
 	crash.At(crash.EntryBuried)
 	s.table.forget(e)
-	s.report(e, broker.Dead, took, errors.New(e.bury.err))
+	s.report(&e.Delivery, broker.Dead, took, errors.New(e.bury.err))
 }
 
 func (s *session) writeDead(ctx context.Context, e *entry) (owned bool, err error) {
@@ -54,7 +54,7 @@ func (s *session) writeDead(ctx context.Context, e *entry) (owned bool, err erro
 func (l *loud) note(err error) { l.fail(err) }
 
 // logOutcome writes the one line that an outcome gets.
-func (s *session) logOutcome(e *entry, outcome broker.Outcome, took time.Duration, err error) {
+func (s *session) logOutcome(d *broker.Delivery, outcome broker.Outcome, took time.Duration, err error) {
 	level := slog.LevelInfo
 	switch outcome {
 	case broker.Retried, broker.Lost:
@@ -68,11 +68,11 @@ func (s *session) logOutcome(e *entry, outcome broker.Outcome, took time.Duratio
 	}
 	attrs := make([]slog.Attr, 0, 8)
 	attrs = append(attrs,
-		slog.String("event_id", e.ID),
-		slog.String("entry_id", e.EntryID),
-		slog.String("subject", e.Subject),
-		slog.Int("attempt", e.Attempt),
-		slog.Int("delivery", e.Delivery.Delivery),
+		slog.String("event_id", d.ID),
+		slog.String("entry_id", d.EntryID),
+		slog.String("subject", d.Subject),
+		slog.Int("attempt", d.Attempt),
+		slog.Int("delivery", d.Delivery),
 		slog.String("outcome", string(outcome)),
 		slog.Float64("duration_ms", float64(took.Microseconds())/1000))
 	if err != nil {

@@ -34,6 +34,7 @@ type entry struct {
 	run      *run      // the last that it was in
 	cancel   context.CancelCauseFunc
 	lost     bool // another consumer owns it
+	replaced bool // a new stream has another entry of its id: never acknowledge this one
 	single   bool // keep it out of batches
 	failed   bool // has a field in the fail hash
 	failures int

@@ -32,6 +32,7 @@ func (s *session) heartbeat(ctx context.Context) {
 		if err != nil && ctx.Err() == nil {
 			s.holdClaims(time.Now())
 			if groupGone(err) {
+				s.groupLost()
 				err = errors.Join(err, s.makeGroup(ctx))
 			}
 			sleep(ctx, min(calm.fail(err), every))
@@ -127,7 +128,7 @@ func (s *session) miss(e *entry, what, owner string) {
 	// Nobody owns it: a handler that runs on it finishes, anything else is dropped. "acked" is somebody's finished work
 	// or a group made anew, which will be read again; "gone" is a body that was deleted or trimmed.
 	if s.table.dropIdle(e) && what == "gone" {
-		s.report(e, broker.Lost, 0, errBodyGone)
+		s.report(&e.Delivery, broker.Lost, 0, errBodyGone)
 	}
 }
 

@@ -262,3 +262,29 @@ func TestSlowEntryHoldsNobodyUp(t *testing.T) {
 	close(release)
 	w.eventually("all is done", w.settled)
 }
+
+// TestLossWhileHandedOut: an entry is lost to another consumer while a worker hands it out. Run with -race.
+func TestLossWhileHandedOut(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ctx := context.Background()
+	cfg := w.config(func(_ context.Context, d *broker.Delivery) error { d.Duplicate(); return nil })
+	cfg.Observe = func(d *broker.Delivery, _ broker.Outcome, _ time.Duration) { _ = d.IsDuplicate() }
+	c, _ := NewConsumer(w.server.Options(), cfg)
+	s, err := c.open(ctx, "one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	_ = s.makeGroup(ctx)
+	w.add(1)
+	if err := s.readNew(ctx, 1); err != nil {
+		t.Fatal(err)
+	}
+	batch := s.table.next()
+	done := make(chan struct{})
+	go func() { s.lose(batch[0], "two"); close(done) }() // the heartbeat
+	sleep(ctx, 100*time.Millisecond)
+	_ = s.begin(ctx, batch) // the worker
+	<-done
+}

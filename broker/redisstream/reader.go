@@ -27,11 +27,16 @@ func (s *session) read(ctx context.Context, stop func()) {
 		s.unanswered.CompareAndSwap(0, time.Now().UnixNano())
 		var err error
 		if s.renamed.CompareAndSwap(true, false) {
-			if err = s.plate.check(ctx, s.cmds); errors.Is(err, errNameTaken) {
+			if err = s.plate.check(ctx, s.cmds, false); errors.Is(err, errNameTaken) {
 				s.nameLost.Store(true)
 				stop()
 				return
 			}
+		}
+		if errors.Is(err, errNameDisputed) {
+			s.renamed.Store(true)
+			sleep(ctx, calmFirst)
+			continue
 		}
 		switch {
 		case err != nil:
@@ -50,6 +55,9 @@ func (s *session) read(ctx context.Context, stop func()) {
 			return
 		}
 		s.holdClaims(time.Now())
+		if streamGone(err) {
+			s.groupLost() // another consumer may make the group before this one meets NOGROUP
+		}
 		if groupGone(err) {
 			own = "-"
 			s.groupLost()
@@ -98,6 +106,9 @@ func (s *session) groupLost() { s.acks.drop(s.table, s.table.newEpoch()) }
 // UNBLOCKED first, as it does when the server changes its role.
 func groupGone(err error) bool { return strings.Contains(err.Error(), "NOGROUP") }
 
+// streamGone reports whether the stream went while a read was blocked on it.
+func streamGone(err error) bool { return strings.Contains(err.Error(), "UNBLOCKED the stream key") }
+
 // readNew reads entries that nobody was given before.
 func (s *session) readNew(ctx context.Context, most int) error {
 	s.answer.Reset()
@@ -139,7 +150,7 @@ func (s *session) accept(entries []*entry) {
 	s.table.addSkipped(skipped)
 	for _, e := range skipped {
 		e.Hand(e.failures+1, e.deliveries)
-		s.report(e, broker.Skipped, 0, nil)
+		s.report(&e.Delivery, broker.Skipped, 0, nil)
 	}
 	s.ack(skipped)
 }

@@ -31,6 +31,7 @@ func (s *session) recover(ctx context.Context) {
 		}
 		s.holdClaims(time.Now())
 		if groupGone(err) {
+			s.groupLost()
 			err = errors.Join(err, s.makeGroup(ctx))
 		}
 		sleep(ctx, calm.fail(err))
@@ -115,7 +116,7 @@ func (s *session) take(ctx context.Context, a takeArgs) (next string, err error)
 			return a.start, err
 		}
 		if len(e.fields) == 0 {
-			s.report(e, broker.Lost, 0, errBodyGone)
+			s.report(&e.Delivery, broker.Lost, 0, errBodyGone)
 			continue
 		}
 		if owner != s.name {

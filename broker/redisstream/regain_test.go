@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"example.com/orderfanout/broker"
 )
 
@@ -159,7 +161,7 @@ func TestReaderLeavesADemotedServer(t *testing.T) {
 	old.eventually("the five at the promoted server are done", func() bool { return n.Load() == 6 })
 }
 
-// TestOwnOlderConnectionIsNoTwin: after all connections were cut, one that is being made (its CLIENT ID is on the way) is
+// TestOwnOlderConnectionIsNoTwin: after all connections were cut, one that is being made (its CLIENT INFO is on the way) is
 // older than the one that looks at CLIENT LIST. It is this consumer's own.
 func TestOwnOlderConnectionIsNoTwin(t *testing.T) {
 	t.Parallel()
@@ -168,7 +170,7 @@ func TestOwnOlderConnectionIsNoTwin(t *testing.T) {
 	var o overlap
 	cfg := w.config(func(ctx context.Context, d *broker.Delivery) error { return o.run(ctx, d, 4*time.Second) })
 	cfg.ClaimIdle = time.Minute // no heartbeat: only the connections made below
-	c, _ := w.behind(w.late("\r\nclient\r\n$2\r\nid\r\n", 2*time.Second, &slow), cfg)
+	c, _ := w.behind(w.late("\r\nclient\r\n$4\r\ninfo\r\n", 2*time.Second, &slow), cfg)
 	w.add(1)
 	w.eventually("it is running", func() bool { return w.pending() == 1 })
 	s := c.current.Load()
@@ -178,5 +180,47 @@ func TestOwnOlderConnectionIsNoTwin(t *testing.T) {
 	sleep(context.Background(), 3*time.Second)
 	if s.nameLost.Load() || c.current.Load() != s {
 		t.Error("the consumer took its own connection for another consumer of its name, and gave up what it held")
+	}
+}
+
+// TestSameIDGroupMadeByAnother: another consumer made the group of the new stream, so this one meets no NOGROUP; the old entry's XACK hits the new one.
+func TestSameIDGroupMadeByAnother(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ctx := context.Background()
+	w.addAs("5-1", "old")
+	started, finish := make(chan struct{}), make(chan struct{})
+	var tries, doneNew atomic.Int64
+	cfg := w.config(func(_ context.Context, d *broker.Delivery) error {
+		if d.ID == "new" {
+			if tries.Add(1) == 1 {
+				return errors.New("fails once")
+			}
+			doneNew.Add(1)
+			return nil
+		}
+		close(started)
+		<-finish
+		return nil
+	})
+	cfg.ClaimIdle, cfg.RetryMin, cfg.RetryMax = 2*time.Second, 4*time.Second, 4*time.Second
+	w.start(cfg)
+	<-started
+	_, err := w.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		p.Del(ctx, testStream)
+		p.Do(ctx, "XADD", testStream, "5-1", "id", "new", "type", "t", "data", "{}")
+		p.XGroupCreate(ctx, testStream, testGroup, "0")
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("the new one was tried", func() bool { return tries.Load() == 1 })
+	sleep(ctx, 100*time.Millisecond)
+	close(finish)
+	sleep(ctx, 9*time.Second)
+	t.Logf("pending %d, tries %d, done %d", w.pending(), tries.Load(), doneNew.Load())
+	if doneNew.Load() == 0 && w.pending() == 0 {
+		t.Error("the new event was acknowledged and never done: lost")
 	}
 }

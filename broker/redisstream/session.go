@@ -50,7 +50,7 @@ type session struct {
 func (c *Consumer) open(ctx context.Context, name string) (*session, error) {
 	log := c.cfg.Logger.With("stream", c.cfg.Stream, "group", c.cfg.Group, "consumer", name)
 	s := &session{cfg: &c.cfg, name: name, log: log, table: newTable(&c.cfg), acks: newAcks()}
-	s.plate = nameplate{name: connName(c.cfg.Group, name), own: map[int64]bool{}}
+	s.plate = nameplate{name: connName(c.cfg.Group, name), own: map[int64]string{}}
 	s.beginCalm.calm = calm{log: log, what: "start an entry"}
 	s.buryCalm.calm = calm{log: log, what: "write a dead letter"}
 	s.outageCalm.calm = calm{log: log, what: "dependency of the handler"}
@@ -67,7 +67,7 @@ func (c *Consumer) open(ctx context.Context, name string) (*session, error) {
 	})
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
-	if err := s.plate.check(ctx, s.cmds); err != nil {
+	if err := s.plate.check(ctx, s.cmds, true); err != nil {
 		s.close()
 		return nil, err
 	}

@@ -47,7 +47,7 @@ func (s *session) done(ctx context.Context, entries []*entry, took time.Duration
 		if e.IsDuplicate() {
 			outcome = broker.Duplicate
 		}
-		s.report(e, outcome, took, nil)
+		s.report(&e.Delivery, outcome, took, nil)
 	}
 	crash.At(crash.EntryHandled)
 	if s.cfg.AckDelay > 0 {
@@ -59,7 +59,7 @@ func (s *session) done(ctx context.Context, entries []*entry, took time.Duration
 // putOff lets an entry wait without counting anything.
 func (s *session) putOff(e *entry, after, took time.Duration) {
 	s.table.stalls()
-	s.report(e, broker.Deferred, took, nil)
+	s.report(&e.Delivery, broker.Deferred, took, nil)
 	s.table.wait(e, after)
 }
 
@@ -69,7 +69,7 @@ func (s *session) outage(ctx context.Context, batch []*entry, err error, took ti
 	guilty := s.table.unavailable(batch, err)
 	s.outageCalm.note(err)
 	for _, e := range batch {
-		s.observe(e, broker.Deferred, took)
+		s.observe(&e.Delivery, broker.Deferred, took)
 	}
 	for _, e := range guilty {
 		s.fail(ctx, e, fmt.Errorf("met an outage three times while others succeeded: %w", err), took)
@@ -94,7 +94,7 @@ func (s *session) fail(ctx context.Context, e *entry, err error, took time.Durat
 	crash.At(crash.EntryWaits)
 	// Where Redis is away the count stands in memory alone: the entry is still ours, and is run again later.
 	e.failed = true // it may have been written even where the answer was lost
-	s.report(e, broker.Retried, took, err)
+	s.report(&e.Delivery, broker.Retried, took, err)
 	s.table.wait(e, wait)
 }
 
@@ -108,19 +108,19 @@ func (s *session) writeFailure(ctx context.Context, e *entry, wait time.Duration
 
 // lose drops an entry that another consumer owns or finished.
 func (s *session) lose(e *entry, owner string) {
-	if s.table.lose(e) {
-		s.report(e, broker.Lost, 0, fmt.Errorf("owned by %q now", owner))
+	if d := s.table.lose(e); d != nil {
+		s.report(d, broker.Lost, 0, fmt.Errorf("owned by %q now", owner))
 	}
 }
 
 // report logs and counts an outcome.
-func (s *session) report(e *entry, outcome broker.Outcome, took time.Duration, err error) {
-	s.observe(e, outcome, took)
-	s.logOutcome(e, outcome, took, err)
+func (s *session) report(d *broker.Delivery, outcome broker.Outcome, took time.Duration, err error) {
+	s.observe(d, outcome, took)
+	s.logOutcome(d, outcome, took, err)
 }
 
-func (s *session) observe(e *entry, outcome broker.Outcome, took time.Duration) {
+func (s *session) observe(d *broker.Delivery, outcome broker.Outcome, took time.Duration) {
 	if s.cfg.Observe != nil {
-		s.cfg.Observe(&e.Delivery, outcome, took)
+		s.cfg.Observe(d, outcome, took)
 	}
 }

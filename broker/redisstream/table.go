@@ -40,6 +40,7 @@ type table struct {
 
 	busy      int  // runs going on
 	hopeless  int  // those of them whose handler ignores its cancel
+	only      *run // the one that is exclusive, or probes
 	exclusive bool // one of them must be the only one
 	closed    bool
 	cost      time.Duration // what an entry takes of a worker's time, averaged over the last runs
@@ -76,7 +77,7 @@ func (t *table) add(entries []*entry) {
 				have.epoch, have.renewed = t.epoch, e.renewed
 				continue
 			}
-			have.lost = true // of a stream that is no more
+			have.lost, have.replaced = true, true // of a stream that is no more
 			if have.cancel != nil {
 				have.cancel(errLost)
 			}
@@ -124,6 +125,9 @@ func (t *table) next() []*entry {
 		if batch := t.pick(now); batch != nil {
 			t.busy++
 			r := &run{}
+			if t.exclusive || t.probing {
+				t.only = r
+			}
 			for _, e := range batch {
 				e.state, e.began, e.cancel, e.run = running, now, nil, r
 			}
@@ -155,7 +159,12 @@ func (t *table) pick(now time.Time) []*entry {
 		if t.tried.drop(); !probe || t.tried.len() == 0 {
 			return nil
 		}
-		t.queue.push(t.tried.pop())
+		e := t.tried.pop()
+		if e.alone() {
+			t.solo.push(e)
+			return t.pick(now)
+		}
+		t.queue.push(e)
 	}
 	t.probing = probe
 	batch := []*entry{t.queue.pop()}
@@ -187,8 +196,8 @@ func (t *table) ran(r *run, n int, took time.Duration) {
 			t.cost = per // a slow one may be the first of many: stop reading ahead at once
 		}
 	}
-	if t.exclusive || t.probing {
-		t.exclusive, t.probing = false, false
+	if r == t.only { // not the end of one that ran beside it
+		t.only, t.exclusive, t.probing = nil, false, false
 		t.work.Broadcast()
 	}
 	if t.solo.len() > 0 {
@@ -206,7 +215,9 @@ func (t *table) giveUp(e *entry) {
 	}
 	e.run.hopeless = true
 	t.hopeless++
-	t.exclusive, t.probing = false, false
+	if e.run == t.only {
+		t.only, t.exclusive, t.probing = nil, false, false
+	}
 	t.work.Broadcast()
 }
 

@@ -100,9 +100,9 @@ func (s *session) splitBatch(ctx context.Context, batch []*entry, err error, too
 // renewed for long, before any is run. It returns the entries that may be run.
 func (s *session) begin(ctx context.Context, batch []*entry) []*entry {
 	now := time.Now()
+	s.table.hand(batch)
 	var ask []*entry
 	for _, e := range batch {
-		e.Hand(e.failures+1, e.delivery())
 		if !e.started || s.table.unrenewed(e, now, s.cfg.ClaimIdle/2) {
 			ask = append(ask, e)
 		}

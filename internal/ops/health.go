@@ -11,8 +11,13 @@ import (
 	"time"
 )
 
-// readyTimeout bounds each check.
-const readyTimeout = 2 * time.Second
+const (
+	// readyTimeout bounds each check.
+	readyTimeout = 2 * time.Second
+	// shownTimeout is how long /readyz waits for a check that is only shown: whoever asks with a short time-out of his own must
+	// not take the service for unready because of it.
+	shownTimeout = 300 * time.Millisecond
+)
 
 // Reason is an error that says why a check fails in words that anybody may read. /readyz shows no other text: of
 // other errors it tells the kind, and the log the rest.
@@ -77,7 +82,11 @@ func (c *check) run(ctx context.Context) error {
 		}()
 	}
 	c.mu.Unlock()
-	timer := time.NewTimer(readyTimeout)
+	patience := readyTimeout
+	if c.shown {
+		patience = shownTimeout
+	}
+	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
 	case <-run.done:

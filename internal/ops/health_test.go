@@ -85,6 +85,18 @@ func TestShownCheckIsNoReason(t *testing.T) {
 	}
 }
 
+// TestShownCheckIsNotWaitedFor: /readyz answers soon while what is only shown hangs.
+func TestShownCheckIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	s, _ := newService(t, Config{})
+	s.Show("redis", func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
+	began := time.Now()
+	code, checks := readyz(t, s)
+	if took := time.Since(began); code != 200 || checks["redis"] == "ok" || took >= readyTimeout {
+		t.Errorf("%d %v after %s; want 200 before the check has timed out", code, checks, took)
+	}
+}
+
 func TestReadyzNamesEachCheck(t *testing.T) {
 	t.Parallel()
 	s, log := newService(t, Config{})

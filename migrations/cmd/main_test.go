@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"example.com/orderfanout/internal/localserver/servertest"
+	"example.com/orderfanout/migrations"
 )
 
 // asMigrate makes the test program the program itself, so that a test can kill it.
@@ -81,7 +83,7 @@ func TestKilledInTheMiddle(t *testing.T) {
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("after the repair: %v\n%s", err, out)
 	}
-	if !strings.Contains(out.String(), `"version":1`) {
+	if !strings.Contains(out.String(), fmt.Sprintf(`"version":%d`, migrations.Latest())) {
 		t.Errorf("it does not say what it did:\n%s", out)
 	}
 }

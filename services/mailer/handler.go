@@ -57,9 +57,11 @@ func (h *handler) handle(ctx context.Context, d *broker.Delivery) error {
 	switch err := h.sender.Send(ctx, m); {
 	case err == nil:
 		crash.At(crash.MailAccepted)
-		err := h.markers.Finish(ctx, d)
+		if err := h.markers.Finish(ctx, d); err != nil {
+			return err
+		}
 		crash.At(crash.MailSent)
-		return err
+		return nil
 	case errors.Is(err, errUnknown):
 		// The mail may be on its way. The marker stays, so that no other entry of this event sends it beside our retry.
 		return fmt.Errorf("send mail for order %s: %w", order.ID, err)

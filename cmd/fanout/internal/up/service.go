@@ -34,12 +34,12 @@ func (s *service) url() string { return "http://127.0.0.1:" + strconv.Itoa(s.por
 func (s *service) start(out *source) error {
 	cmd := exec.Command(s.program)
 	cmd.Env = append(append(os.Environ(), s.env...), s.firstEnv...)
-	s.firstEnv = nil
 	// It drains also when this program is killed.
 	proc, err := localserver.StartProcess(cmd, out, syscall.SIGTERM)
 	if err != nil {
 		return fmt.Errorf("start %s: %w", s.name, err)
 	}
+	s.firstEnv = nil
 	s.mu.Lock()
 	s.proc = proc
 	s.mu.Unlock()

@@ -1,0 +1,1 @@
+grant insert, update on outbox to fanout;
