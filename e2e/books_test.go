@@ -1,23 +1,15 @@
 package e2e
 
-import "context"
+import (
+	"context"
+
+	"example.com/orderfanout/internal/books"
+)
 
 // settled reports whether every event is published and every group has read and acknowledged all.
 func (s *system) settled() bool {
-	ctx := context.Background()
-	if s.count("select count(*) from outbox where published_at is null") > 0 {
-		return false
-	}
-	groups, err := s.client.XInfoGroups(ctx, "orders").Result()
-	if err != nil || len(groups) < 3 {
-		return false
-	}
-	for _, g := range groups {
-		if g.Pending != 0 || g.Lag != 0 {
-			return false
-		}
-	}
-	return true
+	m, err := books.ReadMotion(context.Background(), s.db, s.client)
+	return err == nil && m.Settled()
 }
 
 // stats is the answer of GET /stats, as far as the tests need it.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -12,16 +13,17 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.com/orderfanout/internal/books"
+	"example.com/orderfanout/internal/env"
 )
 
-// Exit codes of fanout check. Every other command ends with 0 or 1.
+// Exit codes of fanout check. fanout follow ends with exitWrong too, every other command with 0 or 1.
 const (
 	exitWaiting = 1
 	exitWrong   = 2
 	exitError   = 3 // the books could not be read
 )
 
-// verdictError ends fanout check with the verdict's code. It was printed already.
+// verdictError ends a command with the verdict's code. It was printed already.
 type verdictError books.Verdict
 
 func (v verdictError) Error() string { return "the books are " + string(v) }
@@ -46,6 +48,8 @@ func checkCommand() *cobra.Command {
 		Long: `Read Postgres and Redis, and say for every accepted order whether each group has done its work once. Nothing is changed,
 and the system may work meanwhile. docs/proof.md says what is counted, and what cannot be known.
 
+Where the services have PROCESSED_RETENTION (9d) or REPUBLISH_WINDOW (10s) of their own, give it the same, in the environment.
+
 Exit codes:
   0  balanced: each order is done once by each group, as far as it can be known, and nothing is under way
   1  waiting: nothing is wrong, but something is not done yet, or is a dead letter
@@ -54,14 +58,18 @@ Exit codes:
 		Example: "  fanout check --wait 30s\n  fanout check --json | jq '.groups[] | {name, lost}'\n  fanout check --order 01a228be-4b34-7d40-bb91-ec87c5f1a6a8",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := readBooksConfig()
+			if err != nil {
+				return err
+			}
 			return withBoth(cmd.Context(), func(db *pgxpool.Pool, client *redis.Client) error {
 				if orderID != "" {
-					return checkOrder(cmd, db, client, orderID, wait, asJSON)
+					return checkOrder(cmd, cfg, db, client, orderID, wait, asJSON)
 				}
-				if err := settle(cmd.Context(), cmd.ErrOrStderr(), db, client, wait); err != nil {
+				if err := settle(cmd.Context(), cmd.ErrOrStderr(), cfg, db, client, wait); err != nil {
 					return err
 				}
-				report, err := books.Read(cmd.Context(), db, client)
+				report, err := cfg.Read(cmd.Context(), db, client)
 				if err != nil {
 					return err
 				}
@@ -83,6 +91,17 @@ Exit codes:
 	return cmd
 }
 
+// readBooksConfig reads the settings that the books depend on, as the services do. That PROCESSED_RETENTION fits the other
+// retentions is the services' business.
+func readBooksConfig() (books.Config, error) {
+	r := env.NewReader(os.Getenv)
+	cfg := books.Config{
+		ProcessedRetention: r.Duration("PROCESSED_RETENTION", 9*24*time.Hour, time.Second),
+		RepublishWindow:    r.Duration("REPUBLISH_WINDOW", 10*time.Second, time.Millisecond),
+	}
+	return cfg, r.Err()
+}
+
 // withBoth runs do with Postgres and Redis.
 func withBoth(ctx context.Context, do func(*pgxpool.Pool, *redis.Client) error) error {
 	db, err := connectPostgres(ctx)
@@ -99,10 +118,10 @@ func withBoth(ctx context.Context, do func(*pgxpool.Pool, *redis.Client) error) 
 }
 
 // settle waits until nothing is under way, with a line on progress for what changes. What is left after the time is no error.
-func settle(ctx context.Context, progress io.Writer, db *pgxpool.Pool, client *redis.Client, wait time.Duration) error {
+func settle(ctx context.Context, progress io.Writer, cfg books.Config, db *pgxpool.Pool, client *redis.Client, wait time.Duration) error {
 	said := ""
 	for deadline := time.Now().Add(wait); wait > 0; {
-		motion, err := books.ReadMotion(ctx, db, client)
+		motion, err := cfg.ReadMotion(ctx, db, client)
 		if err != nil {
 			return err
 		}
@@ -135,9 +154,9 @@ func pause(ctx context.Context, d time.Duration) error {
 }
 
 // checkOrder prints an order's passport.
-func checkOrder(cmd *cobra.Command, db *pgxpool.Pool, client *redis.Client, orderID string, wait time.Duration, asJSON bool) error {
+func checkOrder(cmd *cobra.Command, cfg books.Config, db *pgxpool.Pool, client *redis.Client, orderID string, wait time.Duration, asJSON bool) error {
 	for deadline := time.Now().Add(wait); ; {
-		passport, err := books.ReadPassport(cmd.Context(), db, client, orderID)
+		passport, err := cfg.ReadPassport(cmd.Context(), db, client, orderID)
 		if err != nil {
 			return err
 		}

@@ -192,6 +192,55 @@ func TestCheckJSON(t *testing.T) {
 	}
 }
 
+// The books are read with the settings that the services have.
+func TestCheckReadsSettings(t *testing.T) {
+	w := newWorld(t)
+	at := time.Now().UTC().Add(-6 * 24 * time.Hour)
+	event := fmt.Sprintf("%08x-%04x-7d41-bde0-913dda1b84fa", at.UnixMilli()>>16, at.UnixMilli()&0xffff)
+	w.exec(`insert into orders (id, customer_id, email, currency, total, status, created_at, event_id)
+		values ($1, 'c-42', 'ada@example.com', 'EUR', 2500, 'placed', $3, $2)`, testOrder, event, at)
+	w.exec(`insert into bonus_ledger (event_id, order_id, customer_id, points) values ($1, $2, 'c-42', 25)`, event, testOrder)
+	w.exec(`insert into bonus_accounts values ('c-42', 25)`)
+	w.do("HSET analytics:{stats}:totals orders 1 revenue:EUR 2500")
+	w.do(fmt.Sprintf("XADD orders %d x y", at.Add(-time.Hour).UnixMilli()))
+	for _, g := range groups {
+		w.do("XGROUP SETID orders " + g + " $")
+	}
+	commands := [][]string{{"check"}, {"check", "--order", testOrder}, {"follow", testOrder}}
+	for _, command := range commands {
+		w.want(2, "", command...)
+	}
+	t.Setenv("PROCESSED_RETENTION", "3d")
+	for _, command := range commands {
+		w.want(0, "unknown", command...)
+	}
+	t.Setenv("REPUBLISH_WINDOW", "no")
+	w.want(3, "REPUBLISH_WINDOW", "check")
+	t.Setenv("PROCESSED_RETENTION", "9")
+	w.want(3, "PROCESSED_RETENTION", "check", "--order", testOrder)
+	w.want(1, "PROCESSED_RETENTION", "follow", testOrder)
+}
+
+// While Redis is not where the relay left it, check waits, and what was published last is not lost.
+func TestCheckWaitsForTheRelayToNotice(t *testing.T) {
+	w := newWorld(t)
+	w.accept()
+	w.exec(`update outbox set published_at = now(), entry_id = '1-1'`)
+	w.exec(`insert into outbox_relay (name, holder, expires_at, broker_server, broker_last) values ('outbox', 'one', 'epoch', 'before', '1-1')`)
+	r := w.want(1, "waiting in the outbox", "check", "--wait", "1s")
+	if !strings.Contains(r.err, "not settled after 1s") || !strings.Contains(r.err, "Redis is not where the relay left it") ||
+		!strings.Contains(r.out, "Redis is not where the relay left it") {
+		t.Errorf("it does not say why: %s%s", r.err, r.out)
+	}
+	w.want(1, "Redis is not where the relay left it", "check", "--order", testOrder)
+	w.exec(`update outbox set published_at = now() - interval '20 seconds'`)
+	w.exec(`insert into outbox (event_id, source, type, time, subject, partition_key, data_content_type, data_schema, trace_parent, data, published_at)
+		values ('later', '/orders', 'order.placed.v1', now(), 'x', 'c-42', 'application/json', '', '', '{}', now())`)
+	w.want(2, "LOST", "check")
+	t.Setenv("REPUBLISH_WINDOW", "1m")
+	w.want(1, "waiting in the outbox", "check")
+}
+
 // While it waits, the rest is done.
 func TestCheckWaits(t *testing.T) {
 	w := newWorld(t)

@@ -68,6 +68,31 @@ func checkGroup(group string) error {
 	return nil
 }
 
+// groupList is a flag that names one or more groups, each once.
+type groupList struct {
+	names   *[]string
+	changed bool // what stands there is no default any more
+}
+
+// Set adds groups. An empty name is an error: as a rule a variable that is not set.
+func (l *groupList) Set(value string) error {
+	if !l.changed {
+		*l.names, l.changed = nil, true
+	}
+	for name := range strings.SplitSeq(value, ",") {
+		if err := checkGroup(name); err != nil {
+			return err
+		}
+		if !slices.Contains(*l.names, name) {
+			*l.names = append(*l.names, name)
+		}
+	}
+	return nil
+}
+
+func (l *groupList) String() string { return strings.Join(*l.names, ",") }
+func (l *groupList) Type() string   { return "groups" }
+
 func groupFlag(cmd *cobra.Command, group *string) {
 	cmd.Flags().StringVarP(group, "group", "g", "", "consumer group: "+strings.Join(groups, ", "))
 	_ = cmd.RegisterFlagCompletionFunc("group", cobra.FixedCompletions(groups, cobra.ShellCompDirectiveNoFileComp))

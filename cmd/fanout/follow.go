@@ -14,20 +14,34 @@ import (
 // followPause is the time between two looks at the order. Each is a few reads by key.
 const followPause = 100 * time.Millisecond
 
+// An order is called lost once it was in lostLooks looks in a row, over at least lostFor. In a single one what moves
+// against the flow, such as a redrive, may seem to be.
+const (
+	lostLooks = 5
+	lostFor   = 2 * time.Second
+)
+
 func followCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "follow ORDER",
 		Short: "Watch one order on its way, until every group is done with it",
 		Long: `Watch one order on its way, a line for each thing that happens, until every group is done with it, or Ctrl-C. A dead letter
-does not end it: the order may be redriven.
+does not end it: the order may be redriven. Where a group has lost the order it ends, after two seconds of looking, with
+exit code 2, as fanout check does; also where the order was credited twice.
 
 It looks ten times a second. What comes and goes between two looks, such as a quick delivery, is seen by its effect only.
-Times are those that were written down (accepted, published, added, credited, dead), or else the time of the look, with a "~".`,
+Times are those that were written down (accepted, published, added, credited, dead), or else the time of the look, with a "~".
+
+PROCESSED_RETENTION and REPUBLISH_WINDOW are as for fanout check.`,
 		Example: "  fanout follow 01a228be-4b34-7d40-bb91-ec87c5f1a6a8",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			cfg, err := readBooksConfig()
+			if err != nil {
+				return err
+			}
 			return withBoth(cmd.Context(), func(db *pgxpool.Pool, client *redis.Client) error {
-				return follow(cmd, books.NewWatch(db, client, args[0]))
+				return follow(cmd, cfg.NewWatch(db, client, args[0]))
 			})
 		},
 	}
@@ -35,6 +49,7 @@ Times are those that were written down (accepted, published, added, credited, de
 
 func follow(cmd *cobra.Command, watch *books.Watch) error {
 	var before *books.Passport
+	var lost losing
 	for {
 		now, err := watch.Look(cmd.Context())
 		if err != nil {
@@ -43,8 +58,17 @@ func follow(cmd *cobra.Command, watch *books.Watch) error {
 		for _, line := range changes(before, now, time.Now()) {
 			fmt.Fprintln(cmd.OutOrStdout(), line)
 		}
+		if lost.look(now, time.Now()) {
+			for _, line := range losses(now, time.Now()) {
+				fmt.Fprintln(cmd.OutOrStdout(), line)
+			}
+			return verdictError(books.Wrong)
+		}
 		// One look may miss what moves against the flow, such as a redrive, so the end must be seen twice.
 		if before != nil && finished(before) && finished(now) {
+			if now.Verdict() == books.Wrong { // credited twice
+				return verdictError(books.Wrong)
+			}
 			return nil
 		}
 		before = now
@@ -52,6 +76,35 @@ func follow(cmd *cobra.Command, watch *books.Watch) error {
 			return err
 		}
 	}
+}
+
+// losing counts the looks in a row in which some group has lost the order.
+type losing struct {
+	looks int
+	since time.Time
+}
+
+// look takes a look into account, and reports that the order is lost.
+func (l *losing) look(p *books.Passport, at time.Time) bool {
+	if !p.Lost() {
+		*l = losing{}
+		return false
+	}
+	if l.looks++; l.looks == 1 {
+		l.since = at
+	}
+	return l.looks >= lostLooks && at.Sub(l.since) >= lostFor
+}
+
+// losses says which groups have lost the order, a line each.
+func losses(p *books.Passport, at time.Time) []string {
+	l := lines{look: at}
+	for _, s := range p.Groups {
+		if s.Lost() {
+			l.add(nil, "%s: LOST: not done, not under way, and no dead letter", s.Group)
+		}
+	}
+	return l.out
 }
 
 // finished reports that every group is done with the order.

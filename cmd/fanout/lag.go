@@ -95,7 +95,7 @@ func readLag(ctx context.Context, client *redis.Client) (length int64, states []
 			return 0, nil, fmt.Errorf("read the dead letters of %s: %w", name, err)
 		}
 		if ok {
-			err = state.readPending(ctx, client)
+			err = errors.Join(state.checkUnread(ctx, client, g.LastDeliveredID), state.readPending(ctx, client))
 		}
 		if err != nil {
 			return 0, nil, fmt.Errorf("read group %s: %w", name, err)
@@ -103,6 +103,19 @@ func readLag(ctx context.Context, client *redis.Client) (length int64, states []
 		states = append(states, state)
 	}
 	return length, states, nil
+}
+
+// checkUnread looks whether there is anything behind the last entry that the group was given: after a restart of Redis its own count
+// has been seen to tell of entries where there are none.
+func (s *groupState) checkUnread(ctx context.Context, client *redis.Client, lastDelivered string) error {
+	if s.Unread == 0 {
+		return nil
+	}
+	next, err := client.XRangeN(ctx, stream, "("+lastDelivered, "+", 1).Result()
+	if err == nil && len(next) == 0 {
+		s.Unread = 0
+	}
+	return err
 }
 
 func (s *groupState) readPending(ctx context.Context, client *redis.Client) error {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -78,6 +79,76 @@ func TestRepublishOneOrder(t *testing.T) {
 	w.want(0, "1 of 1", "republish", "--since", "1h", "--yes")
 	if n := w.length("orders"); n != 4 { // bonus and analytics
 		t.Errorf("%d entries, want 4", n)
+	}
+}
+
+// A variable that is not set makes --group empty: that is no group, and not all of them.
+func TestNoGroupIsAnError(t *testing.T) {
+	w := newWorld(t)
+	w.accept()
+	w.publish()
+	for _, command := range [][]string{
+		{"republish", "--since", "1h", "--yes", "--group", ""},
+		{"republish", "--since", "1h", "--yes", "--group="},
+		{"republish", "--since", "1h", "--yes", "--group", "", "--group", "bonus"},
+		{"republish", "--since", "1h", "--yes", "--group", "bonus,"},
+		{"republish", "--order", testOrder, "--yes", "--group", ""},
+		{"dead", "list", "--group", ""},
+		{"dead", "show", "1-1", "--group", ""},
+		{"dead", "redrive", "--all", "--yes", "--group", ""},
+		{"dead", "discard", "--all", "--yes", "--group", ""},
+	} {
+		w.want(1, "name a group with --group: mailer, bonus, analytics", command...)
+	}
+	w.want(1, `no group "sms"`, "republish", "--since", "1h", "--yes", "--group", "bonus,sms")
+	if n := w.length("orders"); n != 1 {
+		t.Errorf("%d entries, want the first only", n)
+	}
+	w.want(0, "for [bonus mailer]", "republish", "--since", "1h", "--yes", "--group", "bonus,mailer", "--group", "bonus")
+	if n := w.length("orders"); n != 3 {
+		t.Errorf("%d entries, want one more for each of two groups", n)
+	}
+}
+
+// An event that is meant for one group is published again for that one only.
+func TestRepublishKeepsOnlyGroup(t *testing.T) {
+	w := newWorld(t)
+	w.accept()
+	w.exec(`insert into outbox (event_id, source, type, time, subject, partition_key, data_content_type, data_schema, trace_parent, only_group, data)
+		values ('for-bonus', '/orders', 'order.placed.v1', now(), 'x', 'c-42', 'application/json', '', '', 'bonus', '{}')`)
+	w.publish()
+	w.want(0, "1 events since", "republish", "--since", "1h", "--group", "analytics", "--dry-run")
+	w.want(0, "1 more are for another group only", "republish", "--since", "1h", "--group", "analytics", "--dry-run")
+	w.want(0, "2 of 2", "republish", "--since", "1h", "--group", "analytics,bonus", "--yes")
+	var got []string
+	for _, e := range w.redis.XRange(t.Context(), "orders", "-", "+").Val()[1:] {
+		got = append(got, fmt.Sprint(e.Values["id"], " for ", e.Values["onlygroup"]))
+	}
+	want := []string{testEvent + " for analytics", testEvent + " for bonus", "for-bonus for bonus"}
+	if !slices.Equal(got, want) {
+		t.Errorf("published again: %q, want %q", got, want)
+	}
+	w.exec(`update outbox set only_group = 'bonus'`)
+	w.want(1, "for bonus only", "republish", "--order", testOrder, "--group", "mailer", "--yes")
+	if n := w.length("orders"); n != 4 {
+		t.Errorf("%d entries, want no more than 4", n)
+	}
+	w.want(0, "1 of 1", "republish", "--order", testOrder, "--yes")
+	if n := w.length("orders"); n != 5 {
+		t.Errorf("%d entries, want one more: for bonus", n)
+	}
+}
+
+// TestLagThatLies: Redis's own count of unread entries is wrong.
+func TestLagThatLies(t *testing.T) {
+	w := newWorld(t)
+	w.do("XADD orders * id e type t")
+	for _, g := range groups {
+		w.do("XREADGROUP GROUP " + g + " one STREAMS orders >")
+		w.do("XGROUP SETID orders " + g + " " + w.redis.XRange(t.Context(), "orders", "-", "+").Val()[0].ID + " ENTRIESREAD 0")
+	}
+	if r := w.want(0, "", "lag", "--json"); strings.Contains(r.out, `"unread": 1`) || !strings.Contains(r.out, `"unread": 0`) {
+		t.Errorf("it tells of unread entries where there are none: %s", r.out)
 	}
 }
 
@@ -210,5 +281,45 @@ func TestFollow(t *testing.T) {
 	see("analytics: counted")
 	if err := <-ended; err != nil {
 		t.Errorf("follow: %v", err)
+	}
+}
+
+// An order that is lost for a group ends it, once that was seen for a while, as check would end.
+func TestFollowALostOrder(t *testing.T) {
+	w := newWorld(t)
+	w.accept()
+	entry := w.publish()
+	for _, g := range []string{"mailer", "analytics"} {
+		w.work(g)
+		w.ack(g, entry)
+	}
+	w.do("XREADGROUP GROUP bonus one STREAMS orders >")
+	w.ack("bonus", entry) // and did nothing
+	began := time.Now()
+	r := w.want(2, "bonus: LOST", "follow", testOrder)
+	if took := time.Since(began); took < lostFor {
+		t.Errorf("it gave up after %s, want at least %s: the order might have come back", took, lostFor)
+	}
+	if !strings.Contains(r.out, "mailer: mailed") || strings.Contains(r.out, "mailer: LOST") {
+		t.Errorf("it says of the others: %s", r.out)
+	}
+	w.want(0, "exit code 2", "follow", "--help")
+}
+
+// An order that is lost in some looks only is not.
+func TestFollowAnOrderThatComesBack(t *testing.T) {
+	w := newWorld(t)
+	w.accept()
+	entry := w.publish()
+	for _, g := range []string{"mailer", "analytics"} {
+		w.work(g)
+		w.ack(g, entry)
+	}
+	w.do("XREADGROUP GROUP bonus one STREAMS orders >")
+	w.ack("bonus", entry)
+	time.AfterFunc(lostFor/2, func() { w.work("bonus") })
+	r := w.want(0, "bonus: credited 25 points", "follow", testOrder)
+	if strings.Contains(r.out, "LOST") {
+		t.Errorf("it was called lost: %s", r.out)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -31,24 +32,20 @@ func republishCommand() *cobra.Command {
 		Short: "Publish events of the outbox again, for instance after Redis lost its stream",
 		Long: `Publish events of the outbox again, with the ids that they had. A group that has done an event finds its marker and does
 nothing. The mailer is left out unless it is named: its markers are in Redis, and where those are gone too, every mail
-would go out a second time.`,
+would go out a second time. An event that was meant for one group only goes to no other.`,
 		Example: "  fanout republish --since 2h\n  fanout republish --since 2026-11-29T12:00:00Z --group analytics\n  fanout republish --order 01a228be-4b34-7d40-bb91-ec87c5f1a6a8 --group bonus",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if (f.since == "") == (f.order == "") {
 				return errors.New("say how far back with --since, for instance --since 2h, or which order with --order")
 			}
-			for _, group := range f.groups {
-				if err := checkGroup(group); err != nil {
-					return err
-				}
-			}
 			return republish(cmd, f)
 		},
 	}
 	cmd.Flags().StringVar(&f.order, "order", "", "only the event of this order")
 	cmd.Flags().StringVar(&f.since, "since", "", "how far back: a duration (2h, 7d) or an RFC 3339 time; of the event's own time")
-	cmd.Flags().StringSliceVarP(&f.groups, "group", "g", []string{"bonus", "analytics"}, "groups that get them; may be given several times")
+	f.groups = []string{"bonus", "analytics"}
+	cmd.Flags().VarP(&groupList{names: &f.groups}, "group", "g", "groups that get them; may be given several times")
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "only say how many there are")
 	cmd.Flags().BoolVarP(&f.yes, "yes", "y", false, "do not ask")
 	_ = cmd.RegisterFlagCompletionFunc("group", cobra.FixedCompletions(groups, cobra.ShellCompDirectiveNoFileComp))
@@ -79,6 +76,9 @@ func republish(cmd *cobra.Command, f republishFlags) error {
 		if err != nil {
 			return err
 		}
+		if only := event.OnlyGroup; only != "" && !slices.Contains(f.groups, only) {
+			return fmt.Errorf("the event of order %s is for %s only", f.order, only)
+		}
 		return page([]broker.Event{event})
 	}
 	what := "event of order " + f.order
@@ -90,11 +90,24 @@ func republish(cmd *cobra.Command, f republishFlags) error {
 		what = "events since " + from.UTC().Format(time.RFC3339)
 		pages = func(page func([]broker.Event) error) error { return outbox.Events(ctx, pool, from, page) }
 	}
-	total := 0
-	if err := pages(func(events []broker.Event) error { total += len(events); return nil }); err != nil {
+	total, others := 0, 0
+	err = pages(func(events []broker.Event) error {
+		for _, e := range events {
+			if e.OnlyGroup == "" || slices.Contains(f.groups, e.OnlyGroup) {
+				total++
+			} else {
+				others++
+			}
+		}
+		return nil
+	})
+	if err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "%d %s, for %v\n", total, what, f.groups)
+	if others > 0 {
+		fmt.Fprintf(out, "%d more are for another group only, and are left out\n", others)
+	}
 	if f.dryRun || total == 0 {
 		return nil
 	}
@@ -103,18 +116,35 @@ func republish(cmd *cobra.Command, f republishFlags) error {
 	}
 	sent := 0
 	return pages(func(events []broker.Event) error {
+		went := make(map[string]bool, len(events))
 		for _, group := range f.groups {
-			for i := range events {
-				events[i].OnlyGroup = group
+			chosen := eventsFor(events, group)
+			if len(chosen) == 0 {
+				continue
 			}
-			if _, err := publisher.Publish(ctx, events, broker.Position{}); err != nil {
+			if _, err := publisher.Publish(ctx, chosen, broker.Position{}); err != nil {
 				return fmt.Errorf("after %d events: %w (running it again does no harm)", sent, err)
 			}
+			for _, e := range chosen {
+				went[e.ID] = true
+			}
 		}
-		sent += len(events)
+		sent += len(went)
 		fmt.Fprintf(out, "%d of %d\n", sent, total)
 		return nil
 	})
+}
+
+// eventsFor returns those of the events that the group may have, now for it only.
+func eventsFor(events []broker.Event, group string) []broker.Event {
+	var out []broker.Event
+	for _, e := range events {
+		if e.OnlyGroup == "" || e.OnlyGroup == group {
+			e.OnlyGroup = group
+			out = append(out, e)
+		}
+	}
+	return out
 }
 
 // orderEvent reads the event of an order from the outbox. One that is not published yet will be by itself.
@@ -127,11 +157,11 @@ func orderEvent(ctx context.Context, pool *pgxpool.Pool, orderID string) (broker
 	var published bool
 	err := pool.QueryRow(ctx, `
 		select b.event_id, b.source, b.type, b.time, b.subject, b.partition_key, b.data_content_type, b.data_schema,
-		       b.trace_parent, b.data, b.published_at is not null
+		       b.trace_parent, b.only_group, b.data, b.published_at is not null
 		from orders o
 		join outbox b on b.event_id = o.event_id
 		where o.id = $1::uuid`, id).Scan(&e.ID, &e.Source, &e.Type, &e.Time, &e.Subject, &e.PartitionKey, &e.DataContentType,
-		&e.DataSchema, &e.TraceParent, &e.Data, &published)
+		&e.DataSchema, &e.TraceParent, &e.OnlyGroup, &e.Data, &published)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return broker.Event{}, fmt.Errorf("order %s has no row in the outbox: there is no such order, or it is older than OUTBOX_RETENTION", orderID)

@@ -30,6 +30,7 @@ type world struct {
 		db    *pgxpool.Pool
 		redis *redis.Client
 	}
+	cfg books.Config
 }
 
 // placed is an order with its event.
@@ -237,7 +238,7 @@ func (w *world) done(n int) []placed {
 
 func (w *world) read() *books.Report {
 	w.Helper()
-	r, err := books.Read(context.Background(), w.fanout.db, w.fanout.redis)
+	r, err := w.cfg.Read(context.Background(), w.fanout.db, w.fanout.redis)
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 // sumsCheck is what orders and markers add up to, by the order's day, beside what analytics had before.
 type sumsCheck struct {
 	before  sums
+	after   sums                // read when all else was
 	sure    map[string]*amounts // with a marker
 	taken   map[string]*amounts // their marker set has ended and they are met nowhere: taken as counted
 	maybe   map[string]*amounts // the same, but waiting or dead: counted or not
@@ -19,23 +20,20 @@ type sumsCheck struct {
 
 func (r *reading) readSumsBefore(ctx context.Context) (err error) {
 	r.sums = sumsCheck{sure: map[string]*amounts{}, taken: map[string]*amounts{}, maybe: map[string]*amounts{}, markers: map[string]int64{}}
-	r.sums.before, err = readSums(ctx, r.client)
+	r.sums.before, err = readSums(ctx, r.client, r.cfg)
 	return err
 }
 
-// forgotten reports that the marker set in which the order would be has ended.
-func (c *sumsCheck) forgotten(o order) bool { return c.before.forgotten(o) }
-
-func (s *sums) forgotten(o order) bool {
-	if o.made.IsZero() {
-		return false
+// readSumsAfter reads the sums once more. What of the markers ended meanwhile is in them as ended.
+func (r *reading) readSumsAfter(ctx context.Context) (err error) {
+	if r.sums.after, err = readSums(ctx, r.client, r.cfg); err == nil {
+		r.sums.after.recall(r.sums.before)
 	}
-	day := o.made.Truncate(24 * time.Hour)
-	if end, ok := s.ends[day.Format(time.DateOnly)]; ok {
-		return !s.now.Before(end)
-	}
-	return !s.now.Before(day.Add(24*time.Hour + s.keeps))
+	return err
 }
+
+// forgotten reports that the marker set in which the order would be had ended before the markers were read.
+func (c *sumsCheck) forgotten(o order) bool { return c.before.forgotten(o) }
 
 func (c *sumsCheck) add(o order) {
 	at(c.sure, o.day).add(o)
@@ -57,12 +55,8 @@ func at(m map[string]*amounts, key string) *amounts {
 const earlier = "days without sums of their own"
 
 // judgeSums compares the sums with orders and markers.
-func (r *reading) judgeSums(ctx context.Context) error {
-	after, err := readSums(ctx, r.client)
-	if err != nil {
-		return err
-	}
-	g, c := r.groups[2], &r.sums
+func (r *reading) judgeSums(context.Context) error {
+	g, c, after := r.groups[2], &r.sums, r.sums.after
 	for id, o := range r.suspects[2] {
 		if after.forgotten(o) { // its set has ended meanwhile
 			c.addForgotten(o)

@@ -29,6 +29,16 @@
 // accepted and marked by the time that the orders and markers are read, and what is marked then is in the second sums. So
 // the first must not be above, nor the second below, what orders and markers add up to; where nothing moves, both are equal.
 //
+// # Where Redis lost its tail
+//
+// A Redis that was killed may have lost what came last. Entries are nowhere then whose rows are marked as published, until the
+// relay notices and publishes the rows of the last republish window again: within a second, or when orders runs again. The relay
+// has written down where it left Redis (its run id and the stream's last id). While Redis is not there, an order of such a row that
+// would be lost waits in the outbox, and nothing is settled. That is read before all else, so what the relay does
+// meanwhile changes nothing. It is compared once more in the end: where Redis was restarted or set back meanwhile, what was read
+// is of two states that do not belong together, and all is read again.
+//
+//	config.go    Config: the services' settings
 //	read.go      Read: the passes
 //	report.go    Report, Group, Verdict
 //	places.go    outbox, stream, pending, dead letters
@@ -37,8 +47,10 @@
 //	sums.go      analytics: reading the sums
 //	compare.go   analytics: sums against orders
 //	mail.go      mailer: lost or unknown
+//	tail.go      whether Redis is where the relay left it
 //	settle.go    waiting until nothing moves
-//	passport.go  one order
+//	passport.go  one order: what is shown
+//	watch.go     one order: looking at it again and again
 //	keys.go      keys of the services
 //	text.go      for people
 package books

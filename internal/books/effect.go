@@ -25,6 +25,8 @@ type order struct {
 	mail        string    // the mailer's marker, "" for none
 	row         bool      // its outbox row is still there
 	entry       string    // the entry that the row names, "" while it is not published
+	published   time.Time // when the row was published, 1970 while it is not
+	only        string    // the one group that the row is for, "" for all
 }
 
 // item names the order, with a note.
@@ -99,18 +101,19 @@ func chunks[V any](m map[string]V, size int) func(yield func([]string) bool) {
 func (p *places) orders(ctx context.Context, which string, arg any) ([]order, error) {
 	rows, err := p.db.Query(ctx, `
 		select o.id::text, o.event_id, o.currency, o.total, to_char(o.created_at at time zone 'UTC', 'YYYY-MM-DD'),
-		       l.event_id is not null, p.event_id is not null, b.id is not null, coalesce(b.entry_id, '')
+		       l.event_id is not null, p.event_id is not null, b.id is not null, coalesce(b.entry_id, ''),
+		       coalesce(b.published_at, 'epoch'), coalesce(b.only_group, '')
 		from orders o
 		left join lateral (select event_id from bonus_ledger where event_id = o.event_id limit 1) l on true
 		left join lateral (select event_id from processed where consumer = 'bonus' and event_id = o.event_id limit 1) p on true
-		left join lateral (select id, entry_id from outbox where event_id = o.event_id limit 1) b on true
+		left join lateral (select id, entry_id, published_at, only_group from outbox where event_id = o.event_id limit 1) b on true
 		`+which, arg)
 	if err != nil {
 		return nil, err
 	}
 	var out []order
 	var o order
-	fields := []any{&o.id, &o.eventID, &o.currency, &o.total, &o.day, &o.credited, &o.processed, &o.row, &o.entry}
+	fields := []any{&o.id, &o.eventID, &o.currency, &o.total, &o.day, &o.credited, &o.processed, &o.row, &o.entry, &o.published, &o.only}
 	_, err = pgx.ForEachRow(rows, fields, func() error {
 		o.made, _ = made(o.eventID)
 		out = append(out, o)

@@ -13,7 +13,8 @@ const mailNote = "a mail that went out twice cannot be seen here, only at the ma
 // The mailer's only book is its marker, which is in Redis and ends after PROCESSED_RETENTION. Without a marker the mail may
 // have been sent long ago, or before Redis lost its data. The stream is in the same Redis: from its oldest entry on nothing was
 // lost, since ids follow the clock. So an event whose entry was added since then, and which has no marker, was not marked
-// as sent: that is lost. Of any other nobody knows.
+// as sent: that is lost. Of any other nobody knows, nor of one whose marker may have ended, though the stream goes back
+// further: it may not have been trimmed, and an entry that was deleted by hand lets it seem to go back for ever.
 
 // untold reports that nothing in Redis goes back far enough to tell whether the order's mail was sent.
 func (p *places) untold(o order) bool {
@@ -59,6 +60,8 @@ func (r *reading) judgeMail(context.Context) error {
 		case o.mail != "":
 			g.InDoubt++
 			add(&g.InDoubtSample, o.item("its marker is nothing that the mailer writes"))
+		case r.sums.after.mailForgotten(o): // it was not when the reading began
+			g.Unknown++
 		case r.events[id].at[0] == acked:
 			g.Lost++
 			add(&g.LostIDs, o.item("acknowledged, and not marked as sent"))

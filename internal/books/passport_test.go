@@ -11,7 +11,7 @@ import (
 
 func (w *world) passport(p placed) *books.Passport {
 	w.Helper()
-	got, err := books.ReadPassport(w.Context(), w.fanout.db, w.fanout.redis, p.id)
+	got, err := w.cfg.ReadPassport(w.Context(), w.fanout.db, w.fanout.redis, p.id)
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -36,6 +36,7 @@ type trace struct {
 
 // places is what was met so far.
 type places struct {
+	cfg    Config
 	db     *pgxpool.Pool
 	client *redis.Client
 

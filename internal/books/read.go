@@ -2,13 +2,19 @@ package books
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 )
 
+// errSetBack says that there are no books of one Redis to read.
+var errSetBack = errors.New("read the books: each time Redis was restarted or set back meanwhile; try again")
+
 const (
+	// mostReadings bounds the readings that are begun again because Redis was restarted or set back meanwhile.
+	mostReadings = 3
 	// leastPasses: suspects are looked at once more at least twice before they are called lost.
 	leastPasses = 2
 	// mostPasses bounds the looking where something clears a suspect each time.
@@ -24,14 +30,35 @@ type reading struct {
 	groups   [3]*Group
 	suspects [3]map[string]order // by event id: not done, and met nowhere
 	sums     sumsCheck
+	tail     tail
 }
 
 // Read reads the books and judges them. db and client need the rights of the role and the user fanout. It takes some
-// twenty seconds a million orders, and holds up neither server.
-func Read(ctx context.Context, db *pgxpool.Pool, client *redis.Client) (*Report, error) {
+// twenty seconds a million orders, and holds up neither server. Where Redis is restarted or set back meanwhile it begins
+// again.
+func (c Config) Read(ctx context.Context, db *pgxpool.Pool, client *redis.Client) (*Report, error) {
+	c = c.withDefaults()
+	for range mostReadings {
+		r, err := c.read(ctx, db, client)
+		if err != nil {
+			return nil, err
+		}
+		end, err := c.readTail(ctx, db, client)
+		if err != nil {
+			return nil, err
+		}
+		if end.follows(r.tail) {
+			return r.report, nil
+		}
+	}
+	return nil, errSetBack
+}
+
+// read reads the books once. That is of use if Redis was the same from the beginning to the end, and lost nothing.
+func (c Config) read(ctx context.Context, db *pgxpool.Pool, client *redis.Client) (*reading, error) {
 	began := time.Now()
 	r := &reading{
-		places: &places{db: db, client: client, events: make(map[string]trace)},
+		places: &places{cfg: c, db: db, client: client, events: make(map[string]trace)},
 		report: &Report{At: began.UTC(), Groups: make([]Group, len(Groups))},
 	}
 	for i, name := range Groups {
@@ -40,7 +67,8 @@ func Read(ctx context.Context, db *pgxpool.Pool, client *redis.Client) (*Report,
 		r.suspects[i] = make(map[string]order)
 	}
 	for _, step := range []func(context.Context) error{
-		r.readSumsBefore, r.places.read, r.readOrders, r.clearSuspects, r.judgeMail, r.judgeLedger, r.judgeSums,
+		r.readTail, r.readSumsBefore, r.places.read, r.readOrders, r.clearSuspects, r.readSumsAfter,
+		r.judgeMail, r.judgeLedger, r.judgeSums,
 	} {
 		if err := step(ctx); err != nil {
 			return nil, err
@@ -54,12 +82,13 @@ func Read(ctx context.Context, db *pgxpool.Pool, client *redis.Client) (*Report,
 	}
 	r.report.Result = r.report.Verdict()
 	r.report.Seconds = time.Since(began).Seconds()
-	return r.report, nil
+	return r, nil
 }
 
 // readOrders puts each order where it belongs, for each group.
 func (r *reading) readOrders(ctx context.Context) error {
 	r.report.Outbox, r.report.Entries = r.outbox, r.info.length
+	r.report.Outbox.TailLost = r.tail.lost
 	for i, g := range r.groups {
 		p := &r.places.groups[i]
 		g.Missing, g.DeadLetters, g.DeadForeign = p.missing, p.letters, p.letters
@@ -101,7 +130,9 @@ func (r *reading) place(group int, o order, at place) bool {
 		g.Waiting.Pending++
 	case at == dead:
 		g.Dead++
-	case Groups[group] == mailer && at == nowhere && r.untold(o):
+	case r.tail.again(o, group):
+		g.Waiting.Outbox++
+	case Groups[group] == mailer && o.mail == "" && (r.sums.before.mailForgotten(o) || at == nowhere && r.untold(o)):
 		g.Unknown++
 	case Groups[group] == analytics && r.sums.forgotten(o):
 		r.sums.addForgotten(o)
@@ -109,7 +140,7 @@ func (r *reading) place(group int, o order, at place) bool {
 		r.suspects[group][o.eventID] = o
 		return false
 	}
-	if at > acked && Groups[group] == analytics && !o.counted && r.sums.forgotten(o) {
+	if (at > acked || r.tail.again(o, group)) && Groups[group] == analytics && !o.counted && r.sums.forgotten(o) {
 		r.sums.addMaybe(o)
 	}
 	return true

@@ -34,6 +34,9 @@ type Outbox struct {
 	OldestSeconds float64 `json:"oldest_seconds"`
 	// Overtaken are those older than a minute while later rows were published: as a rule the broker refuses them.
 	Overtaken int64 `json:"overtaken"`
+	// TailLost: Redis is not where the relay left it, so it may have lost what came last, and the relay has not noticed
+	// yet. It will publish the rows of the last REPUBLISH_WINDOW again; of those, orders that are nowhere wait in the outbox.
+	TailLost bool `json:"tail_lost,omitempty"`
 }
 
 // Group is one group's account. Accepted = Done + Backlog's three + Dead + InDoubt + Unknown + Lost.

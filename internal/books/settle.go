@@ -14,7 +14,9 @@ import (
 // Motion is what is still under way: cheap to read, and no judgement.
 type Motion struct {
 	Unpublished int // at outbox.BacklogLimit there may be more
-	Groups      []GroupMotion
+	// TailLost: Redis is not where the relay left it. What that published last it will publish again.
+	TailLost bool
+	Groups   []GroupMotion
 }
 
 // GroupMotion is one group's part of it.
@@ -26,12 +28,16 @@ type GroupMotion struct {
 }
 
 // ReadMotion reads what is under way.
-func ReadMotion(ctx context.Context, db *pgxpool.Pool, client *redis.Client) (Motion, error) {
+func (c Config) ReadMotion(ctx context.Context, db *pgxpool.Pool, client *redis.Client) (Motion, error) {
 	backlog, err := outbox.Waiting(ctx, db)
 	if err != nil {
 		return Motion{}, err
 	}
-	m := Motion{Unpublished: backlog.Rows}
+	tail, err := c.withDefaults().readTail(ctx, db, client)
+	if err != nil {
+		return Motion{}, err
+	}
+	m := Motion{Unpublished: backlog.Rows, TailLost: tail.lost}
 	infos, err := client.XInfoGroups(ctx, stream).Result()
 	if err != nil && !isNoKey(err) {
 		return Motion{}, fmt.Errorf("read the groups of %s: %w", stream, err)
@@ -44,12 +50,14 @@ func ReadMotion(ctx context.Context, db *pgxpool.Pool, client *redis.Client) (Mo
 				continue
 			}
 			g.Missing, g.Unread, g.Pending = false, info.Lag, info.Pending
-			if info.Lag < 0 {
+			if info.Lag != 0 { // after deletions Redis cannot tell, and after a restart it has been seen to tell of some where none are
 				next, err := client.XRangeN(ctx, stream, "("+info.LastDeliveredID, "+", 1).Result()
 				if err != nil {
 					return Motion{}, fmt.Errorf("read what %s has not read: %w", name, err)
 				}
-				g.Unread = -int64(len(next))
+				if len(next) == 0 {
+					g.Unread = 0
+				}
 			}
 		}
 		m.Groups = append(m.Groups, g)
@@ -59,7 +67,7 @@ func ReadMotion(ctx context.Context, db *pgxpool.Pool, client *redis.Client) (Mo
 
 // Settled reports that nothing is under way.
 func (m Motion) Settled() bool {
-	if m.Unpublished > 0 {
+	if m.Unpublished > 0 || m.TailLost {
 		return false
 	}
 	for _, g := range m.Groups {
@@ -74,6 +82,9 @@ func (m Motion) Settled() bool {
 func (m Motion) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "outbox %d", m.Unpublished)
+	if m.TailLost {
+		b.WriteString(", and what was published last comes again: Redis is not where the relay left it")
+	}
 	for _, g := range m.Groups {
 		switch {
 		case g.Missing:

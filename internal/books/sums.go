@@ -10,12 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-const (
-	// markerDays is how many days back marker sets are looked for.
-	markerDays = 400
-	// defaultRetention is PROCESSED_RETENTION where no marker set tells.
-	defaultRetention = 9 * 24 * time.Hour
-)
+// markerDays is how many days back marker sets are looked for.
+const markerDays = 400
 
 // amounts are orders and, by currency, revenue.
 type amounts struct {
@@ -38,7 +34,7 @@ type sums struct {
 	days   map[string]amounts
 	marked map[string]int64     // ids in the marker set of a day
 	ends   map[string]time.Time // when the set ends
-	keeps  time.Duration        // how long after its day a set is kept
+	keeps  time.Duration        // how long a marker is remembered: a set after its day, a mail's after it was sent
 }
 
 // sumsScript reads the sums of one moment. The days' keys stand in KEYS[2]; they have the same hash tag.
@@ -63,7 +59,9 @@ for i = 3, #ARGV do
 end
 return {redis.call('TIME')[1], redis.call('HGETALL', KEYS[1]), days, marked}`)
 
-func readSums(ctx context.Context, client *redis.Client) (sums, error) {
+// readSums reads the sums. How long markers are kept is what the configuration says, or less where the marker sets that
+// there are say so: whoever reads the books may not have the services' settings.
+func readSums(ctx context.Context, client *redis.Client, cfg Config) (sums, error) {
 	args := []any{dayPrefix, countedPrefix}
 	today := time.Now().UTC()
 	for i := -1; i < markerDays; i++ {
@@ -82,19 +80,47 @@ func readSums(ctx context.Context, client *redis.Client) (sums, error) {
 		s.days[day] = newAmounts(days[i+1])
 	}
 	marked, _ := reply[3].([]any)
+	told := time.Duration(0)
 	for i := 0; i+2 < len(marked); i += 3 {
 		day, _ := marked[i].(string)
 		s.marked[day] = number(marked[i+1])
 		began, err := time.Parse(time.DateOnly, day)
 		if end := number(marked[i+2]); end > 0 && err == nil {
 			s.ends[day] = time.Unix(end, 0)
-			s.keeps = max(s.keeps, s.ends[day].Sub(began)-24*time.Hour)
+			told = max(told, s.ends[day].Sub(began)-24*time.Hour)
 		}
 	}
-	if s.keeps == 0 {
-		s.keeps = defaultRetention
+	if s.keeps = cfg.ProcessedRetention; told > 0 {
+		s.keeps = min(s.keeps, told)
 	}
 	return s, nil
+}
+
+// recall notes what earlier ones say of markers that have ended meanwhile.
+func (s *sums) recall(earlier sums) {
+	s.keeps = min(s.keeps, earlier.keeps)
+	for day, end := range earlier.ends {
+		if _, ok := s.ends[day]; !ok {
+			s.ends[day] = end
+		}
+	}
+}
+
+// forgotten reports that the marker set in which the order would be has ended.
+func (s *sums) forgotten(o order) bool {
+	if o.made.IsZero() {
+		return false
+	}
+	day := o.made.Truncate(24 * time.Hour)
+	if end, ok := s.ends[day.Format(time.DateOnly)]; ok {
+		return !s.now.Before(end)
+	}
+	return !s.now.Before(day.Add(24*time.Hour + s.keeps))
+}
+
+// mailForgotten reports that the marker of a mail that was sent as soon as its order was accepted may have ended.
+func (s *sums) mailForgotten(o order) bool {
+	return !o.made.IsZero() && !s.now.Add(clockMargin).Before(o.made.Add(s.keeps))
 }
 
 func number(v any) int64 {

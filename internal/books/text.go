@@ -59,6 +59,9 @@ func (r *Report) Text(out io.Writer) error {
 		fmt.Fprintf(out, "outbox: %d rows are not published, the oldest for %s; %d older than a minute were overtaken: the broker refuses them\n",
 			r.Outbox.Unpublished, Seconds(r.Outbox.OldestSeconds), r.Outbox.Overtaken)
 	}
+	if r.Outbox.TailLost {
+		fmt.Fprintf(out, "outbox: %s\n", tailNote)
+	}
 	for _, g := range r.Groups {
 		g.text(out)
 	}
@@ -139,6 +142,9 @@ func (p *Passport) Text(out io.Writer) error {
 		fmt.Fprintf(out, "  outbox     %s  row %d, not published yet\n", clock(b.CreatedAt), b.ID)
 	default:
 		fmt.Fprintf(out, "  published  %s  row %d, as entry %s\n", clock(*b.PublishedAt), b.ID, b.EntryID)
+	}
+	if p.TailLost {
+		fmt.Fprintf(out, "  again      %s\n", tailNote)
 	}
 	for _, e := range p.Entries {
 		note := ""
