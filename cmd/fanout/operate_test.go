@@ -67,6 +67,9 @@ func TestRepublishOneOrder(t *testing.T) {
 	w.want(1, "not published yet", "republish", "--order", testOrder)
 	w.publish()
 	w.want(0, "1 event of order", "republish", "--order", testOrder, "--dry-run")
+	if r := w.want(0, `"events": 1,`, "republish", "--order", testOrder, "--dry-run", "--json"); !json.Valid([]byte(r.out)) {
+		t.Errorf("no JSON: %s", r.out)
+	}
 	w.want(1, "nothing was done", "republish", "--order", testOrder)
 	if n := w.length("orders"); n != 1 {
 		t.Fatalf("%d entries, want the first only", n)

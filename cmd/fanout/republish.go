@@ -23,6 +23,15 @@ type republishFlags struct {
 	since, order string
 	groups       []string
 	dryRun, yes  bool
+	asJSON       bool
+}
+
+// republished is what republish prints as JSON.
+type republished struct {
+	Groups    []string `json:"groups"`
+	Events    int      `json:"events"`    // that were chosen
+	LeftOut   int      `json:"left_out"`  // that are for another group only
+	Published int      `json:"published"` // with --dry-run 0
 }
 
 func republishCommand() *cobra.Command {
@@ -47,6 +56,7 @@ would go out a second time. An event that was meant for one group only goes to n
 	f.groups = []string{"bonus", "analytics"}
 	cmd.Flags().VarP(&groupList{names: &f.groups}, "group", "g", "groups that get them; may be given several times")
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "only say how many there are")
+	cmd.Flags().BoolVar(&f.asJSON, "json", false, "print JSON at the end, and the rest to stderr")
 	cmd.Flags().BoolVarP(&f.yes, "yes", "y", false, "do not ask")
 	_ = cmd.RegisterFlagCompletionFunc("group", cobra.FixedCompletions(groups, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
@@ -55,6 +65,9 @@ would go out a second time. An event that was meant for one group only goes to n
 // republish publishes the chosen events again, each once a group.
 func republish(cmd *cobra.Command, f republishFlags) error {
 	ctx, out := cmd.Context(), cmd.OutOrStdout()
+	if f.asJSON {
+		out = cmd.ErrOrStderr()
+	}
 	pool, err := connectPostgres(ctx)
 	if err != nil {
 		return err
@@ -108,14 +121,20 @@ func republish(cmd *cobra.Command, f republishFlags) error {
 	if others > 0 {
 		fmt.Fprintf(out, "%d more are for another group only, and are left out\n", others)
 	}
+	sent := 0
+	finish := func() error {
+		if !f.asJSON {
+			return nil
+		}
+		return printJSON(cmd, republished{f.groups, total, others, sent})
+	}
 	if f.dryRun || total == 0 {
-		return nil
+		return finish()
 	}
 	if err := confirmed(cmd, f.yes, "Publish again?"); err != nil {
 		return err
 	}
-	sent := 0
-	return pages(func(events []broker.Event) error {
+	err = pages(func(events []broker.Event) error {
 		went := make(map[string]bool, len(events))
 		for _, group := range f.groups {
 			chosen := eventsFor(events, group)
@@ -133,6 +152,10 @@ func republish(cmd *cobra.Command, f republishFlags) error {
 		fmt.Fprintf(out, "%d of %d\n", sent, total)
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	return finish()
 }
 
 // eventsFor returns those of the events that the group may have, now for it only.
