@@ -21,7 +21,7 @@ down: ## remove the data of `make up`, after a question (YES=1: none)
 
 .PHONY: test
 test: servers ## all tests of all modules with the race detector
-	go test -race -count=1 -parallel 8 -timeout 15m $(PACKAGES)
+	go test -race -count=1 -parallel 6 -timeout 15m $(PACKAGES)
 
 .PHONY: race
 race: servers ## all tests ten times over, to find those that fail now and then

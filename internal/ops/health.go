@@ -63,8 +63,6 @@ type checkRun struct {
 	err  error
 }
 
-var errNoAnswer = fmt.Errorf("no answer within %s: %w", readyTimeout, context.DeadlineExceeded)
-
 func (c *check) run(ctx context.Context) error {
 	c.mu.Lock()
 	run := c.running
@@ -92,7 +90,7 @@ func (c *check) run(ctx context.Context) error {
 	case <-run.done:
 		return run.err
 	case <-timer.C:
-		return errNoAnswer
+		return Reason(fmt.Sprintf("no answer within %s", patience))
 	}
 }
 

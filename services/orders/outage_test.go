@@ -240,7 +240,10 @@ func TestPostgresRestarts(t *testing.T) {
 // TestStartsBeforeItsDatabase starts the service where there is no schema yet.
 func TestStartsBeforeItsDatabase(t *testing.T) {
 	t.Parallel()
-	owner := servertest.Database(t)
+	owner := servertest.Postgres(t).URL() // the roles' limits, which come with the migrations, must not meet the other tests
+	if err := migrations.Apply(t.Context(), owner, discard); err != nil {
+		t.Fatal(err)
+	}
 	admin, err := pgx.Connect(t.Context(), owner)
 	if err != nil {
 		t.Fatal(err)
@@ -311,7 +314,7 @@ func TestSmallPool(t *testing.T) {
 		eventually(t, "ready", func() bool { return s.do(http.MethodGet, "/readyz", "").StatusCode == 200 })
 		var wg sync.WaitGroup
 		var mu sync.Mutex
-		taken := 0
+		taken, unclear := 0, 0
 		for n := range 100 {
 			wg.Go(func() {
 				a := s.do(http.MethodPost, "/orders", goodOrder, "Idempotency-Key", strconv.Itoa(n/2))
@@ -322,7 +325,11 @@ func TestSmallPool(t *testing.T) {
 					if a.Header.Get("Idempotency-Replayed") == "" {
 						taken++
 					}
-				case 409, 503:
+				case 503:
+					if strings.Contains(string(a.body), "did not say") { // it may be there: Postgres took longer than a try may
+						unclear++
+					}
+				case 409:
 				default:
 					t.Errorf("got %s %s", a.Status, a.body)
 				}
@@ -335,6 +342,10 @@ func TestSmallPool(t *testing.T) {
 		if taken == 0 {
 			t.Error("no order was taken")
 		}
-		s.wantRows(taken)
+		rows := int(s.count(`select count(*) from orders`))
+		if rows < taken || rows > taken+unclear {
+			t.Errorf("%d orders, %d were taken and %d have no clear answer", rows, taken, unclear)
+		}
+		s.wantRows(rows)
 	}
 }
