@@ -3,9 +3,10 @@
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
-# All modules of go.work: as directories, and as patterns for one go command over all of them.
+# All modules of go.work: as directories, and as patterns for one go command over all of them. The system tests, which wait for
+# most of their time, come first, so that the others run beside them.
 DIRS     = $(shell go list -m -f '{{.Dir}}')
-PACKAGES = $(addsuffix /...,$(DIRS))
+PACKAGES = $(addsuffix /...,$(filter %/e2e,$(DIRS)) $(filter-out %/e2e,$(DIRS)))
 
 .PHONY: help
 help: ## list the targets
@@ -21,7 +22,7 @@ down: ## remove the data of `make up`, after a question (YES=1: none)
 
 .PHONY: test
 test: servers ## all tests of all modules with the race detector
-	go test -race -count=1 -parallel 6 -timeout 15m $(PACKAGES)
+	go test -race -count=1 -p 3 -parallel 6 -timeout 15m $(PACKAGES)
 
 .PHONY: race
 race: servers ## all tests ten times over, to find those that fail now and then
