@@ -21,8 +21,12 @@ down: ## remove the data of `make up`, after a question (YES=1: none)
 	@go run -buildvcs=false ./cmd/fanout down $(if $(filter 1,$(YES)),--yes)
 
 .PHONY: test
-test: servers ## all tests of all modules with the race detector
-	go test -race -count=1 -p 3 -parallel 6 -timeout 15m $(PACKAGES)
+test: servers ## the tests of all modules with the race detector, less the long system tests
+	go test -short -race -count=1 -p 3 -parallel 6 -timeout 15m $(PACKAGES)
+
+.PHONY: proof
+proof: servers ## every system test: each crash point in each way, each kind of fault
+	go test -race -count=1 -parallel 6 -timeout 20m ./e2e
 
 .PHONY: race
 race: servers ## all tests ten times over, to find those that fail now and then

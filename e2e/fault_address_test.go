@@ -27,6 +27,7 @@ func (s *system) postTo(orders *instance, email string) int {
 // leaves nothing behind. (What the mailer does with one all the same is shown beside its code.)
 func TestF41AddressesThatGiveOrders(t *testing.T) {
 	t.Parallel()
+	long(t)
 	s := newSystem(t)
 	f := s.runAll()
 	for _, email := range []string{

@@ -13,6 +13,7 @@ import (
 // again by itself.
 func TestF16RedisHangs(t *testing.T) {
 	t.Parallel()
+	long(t)
 	s := newSystem(t)
 	f := s.runAll()
 	s.mustPost(f.orders, "c-1", 1)
@@ -88,6 +89,7 @@ func TestF16HandlerHangs(t *testing.T) {
 // of orders is done as they come.
 func TestF18Idle(t *testing.T) {
 	t.Parallel()
+	long(t)
 	s := newSystem(t)
 	small := func(service string) string {
 		return "REDIS_URL=redis://" + service + ":" + service + "@" + s.redis.Addr() + "?pool_size=1"
@@ -136,6 +138,7 @@ func TestF18Idle(t *testing.T) {
 // is blamed, and all is done soon afterwards without a restart.
 func TestF19Outages(t *testing.T) {
 	t.Parallel()
+	long(t)
 	const outage = 8 * time.Second
 	for name, fault := range map[string]struct {
 		begin, end func(*system) error
@@ -190,6 +193,7 @@ func TestF19Outages(t *testing.T) {
 // Orders are taken all the while, and nothing is blamed or done twice.
 func TestF21ReadOnly(t *testing.T) {
 	t.Parallel()
+	long(t)
 	s := newSystem(t)
 	ctx := context.Background()
 	f := s.runAll("MAX_ATTEMPTS=2")

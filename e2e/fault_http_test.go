@@ -43,6 +43,7 @@ func (s *system) try(orders *instance, customer, key string, n int, patience tim
 // order, tried with its key until there is a clear answer, is there once, with its event, and the work is done once.
 func TestF35AnswerOfTheCommitLost(t *testing.T) {
 	t.Parallel()
+	long(t)
 	s := newSystem(t)
 	l := s.link(s.postgresAddr())
 	var asked, lost atomic.Int64
@@ -91,6 +92,7 @@ func TestF35AnswerOfTheCommitLost(t *testing.T) {
 // TestF40LargestOrder: the largest order that is accepted passes through everything, with its neighbours.
 func TestF40LargestOrder(t *testing.T) {
 	t.Parallel()
+	long(t)
 	s := newSystem(t)
 	f := s.runAll()
 	var items []string

@@ -17,6 +17,7 @@ import (
 // break and no more, each with the same Message-ID, and an end to it; nobody else gets a mail twice.
 func TestF45AcceptedButNotTold(t *testing.T) {
 	t.Parallel()
+	long(t)
 	s := newSystem(t)
 	var twice, always atomic.Int64
 	smtp := s.smtp(func(_ int, to string, take func() error) error {
@@ -120,6 +121,7 @@ func TestF44ConnectionsThatBreak(t *testing.T) {
 // it ends at once, and what it left is done by the next.
 func TestF53StopWhileSending(t *testing.T) {
 	t.Parallel()
+	long(t)
 	s := newSystem(t)
 	var slow atomic.Bool
 	ended := make(chan bool)

@@ -63,6 +63,7 @@ func TestF20AnswerLost(t *testing.T) {
 // on its way, and what the dead one held goes out within its lease. (No consumer relies on the order of events.)
 func TestF28ManyRelays(t *testing.T) {
 	t.Parallel()
+	long(t)
 	s := newSystem(t)
 	analytics := s.run("analytics", "a")
 	s.run("bonus", "b")
@@ -100,6 +101,7 @@ func TestF28ManyRelays(t *testing.T) {
 // and all drains afterwards.
 func TestF29RedisHangs(t *testing.T) {
 	t.Parallel()
+	long(t)
 	s := newSystem(t)
 	f := s.runAll()
 	stop := s.load(f.orders, 100*time.Millisecond)
@@ -135,6 +137,7 @@ func TestF29RedisHangs(t *testing.T) {
 // event ids, and the work is done once.
 func TestF30PublishedNotMarked(t *testing.T) {
 	t.Parallel()
+	long(t)
 	s := newSystem(t)
 	ctx := context.Background()
 	l := s.link(s.redis.Addr())

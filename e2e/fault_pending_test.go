@@ -48,6 +48,7 @@ func TestF06KilledWhileSending(t *testing.T) {
 // them, are run once. One slow mail holds nobody up.
 func TestF08WaitingIsNotIdle(t *testing.T) {
 	t.Parallel()
+	long(t)
 	s := newSystem(t)
 	snail := make(chan bool)
 	smtp := s.smtp(func(_ int, to string, take func() error) error {
@@ -86,6 +87,7 @@ func TestF08WaitingIsNotIdle(t *testing.T) {
 // killed, the other takes over within about the claim time.
 func TestF09LongWork(t *testing.T) {
 	t.Parallel()
+	long(t)
 	s := newSystem(t)
 	begun, killed := make(chan bool, 1), make(chan bool)
 	smtp := s.smtp(func(n int, _ string, take func() error) error {
@@ -142,6 +144,7 @@ func (s *system) owner() (string, time.Duration) {
 // ConsumerExpiry is no setting of the services.)
 func TestF11OwnersThatEnd(t *testing.T) {
 	t.Parallel()
+	long(t)
 	s := newSystem(t)
 	var busy atomic.Bool
 	smtp := s.smtp(func(_ int, _ string, take func() error) error {
@@ -191,6 +194,7 @@ func TestF11OwnersThatEnd(t *testing.T) {
 // there are workers, and every order is done once.
 func TestF12Restarts(t *testing.T) {
 	t.Parallel()
+	long(t)
 	s := newSystem(t)
 	const one = "CONCURRENCY=1" // so that a killed mailer has one mail on its way
 	f := s.runAll(one)
@@ -222,6 +226,7 @@ func TestF12Restarts(t *testing.T) {
 // deliveries, others are done meanwhile, and once the cause is gone it is redriven.
 func TestF14PoisonKills(t *testing.T) {
 	t.Parallel()
+	long(t)
 	s := newSystem(t)
 	died, dead := make(chan bool), make(chan bool)
 	var healed atomic.Bool
@@ -268,6 +273,7 @@ func TestF14PoisonKills(t *testing.T) {
 // TestF14HealthyIsNotBlamed: a good order whose mailer is killed more often than an entry may fail is delivered all the same.
 func TestF14HealthyIsNotBlamed(t *testing.T) {
 	t.Parallel()
+	long(t)
 	s := newSystem(t)
 	died, dead := make(chan bool), make(chan bool)
 	var kills atomic.Int64

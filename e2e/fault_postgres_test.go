@@ -43,6 +43,7 @@ func TestF24RefusedForAWhile(t *testing.T) {
 // They write the same accounts and sums all the time, in batches, and neither meet a deadlock nor lose count.
 func TestF47ManyWorkers(t *testing.T) {
 	t.Parallel()
+	long(t)
 	s := newSystem(t)
 	orders := s.run("orders", "o")
 	s.postMany(orders, 1500)
@@ -93,6 +94,7 @@ func TestF49SchemaChanges(t *testing.T) {
 // come at once. All is done; every client and everybody who asks for health gets an answer in time.
 func TestF50SmallPools(t *testing.T) {
 	t.Parallel()
+	long(t)
 	for _, size := range []int{2, 1} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			t.Parallel()

@@ -17,6 +17,7 @@ import (
 // workers. Repeats are acknowledged quietly, and what is new is done.
 func TestF48Repeats(t *testing.T) {
 	t.Parallel()
+	long(t)
 	s := newSystem(t)
 	f := s.runAll()
 	s.postMany(f.orders, 10)
@@ -51,6 +52,7 @@ func TestF48Repeats(t *testing.T) {
 // for each mailer killed between the server's yes and its note.
 func TestF48KillLoop(t *testing.T) {
 	t.Parallel()
+	long(t)
 	s := newSystem(t)
 	env := []string{"CONCURRENCY=1", "BATCH_SIZE=5", "HANDLER_DELAY=2ms", "ACK_DELAY=2ms"}
 	f := s.runAll(env...)
@@ -101,6 +103,7 @@ func TestF48KillLoop(t *testing.T) {
 // letter of each group, with its reason and all its fields, and the good ones are done.
 func TestF13Unreadable(t *testing.T) {
 	t.Parallel()
+	long(t)
 	s := newSystem(t)
 	ctx := context.Background()
 	f := s.runAll()

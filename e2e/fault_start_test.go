@@ -64,6 +64,7 @@ func TestF53GraceTime(t *testing.T) {
 // not ready, and all work in the end.
 func TestF55StartsBeforeAll(t *testing.T) {
 	t.Parallel()
+	long(t)
 	s := newSystem(t)
 	if err := s.redis.Kill(); err != nil {
 		t.Fatal(err)
@@ -143,6 +144,7 @@ func TestF55SchemaLater(t *testing.T) {
 // an order that was taken before is done then.
 func TestF55WrongPassword(t *testing.T) {
 	t.Parallel()
+	long(t)
 	s := newSystem(t)
 	ctx := context.Background()
 	if _, err := s.db.Exec(ctx, "alter role bonus nologin"); err != nil {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -262,4 +263,12 @@ func (in *instance) complaints() (lines []string) {
 		}
 	}
 	return lines
+}
+
+// long leaves a test out of make test, which has five minutes for all; make proof runs it.
+func long(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("takes long: make proof runs it")
+	}
 }

@@ -15,6 +15,7 @@ import (
 // the others are not held up, and once it is back all is counted and trimmed.
 func TestF15SlowGroup(t *testing.T) {
 	t.Parallel()
+	long(t)
 	s := newSystem(t)
 	f := s.runAll("STREAM_RETENTION=1s")
 	s.term(f.analytics, 10*time.Second)
@@ -40,6 +41,7 @@ func TestF15SlowGroup(t *testing.T) {
 // dead letters stay, and are counted.
 func TestF17NothingGrows(t *testing.T) {
 	t.Parallel()
+	long(t)
 	s := newSystem(t)
 	ctx := context.Background()
 	f := s.runAll("STREAM_RETENTION=1s")
@@ -87,6 +89,7 @@ func TestF17NothingGrows(t *testing.T) {
 // the way of a retry and of a dead worker, no age is below zero, and the stream is trimmed, but not what is unread.
 func TestF23IDFromTheFuture(t *testing.T) {
 	t.Parallel()
+	long(t)
 	s := newSystem(t)
 	f := s.runAll("STREAM_RETENTION=1s", "RETRY_MIN=100ms")
 	s.term(f.mailer, 10*time.Second)
