@@ -22,5 +22,5 @@ Kill a worker in the middle of its work, and see that nothing is lost and nothin
 
 Look inside:  docker compose exec redis redis-cli XINFO GROUPS orders
               docker compose exec postgres psql
-              docker compose run --rm fanout --help
+Check it all: docker compose run --rm fanout check --wait 30s
 TEXT
