@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Config says how the services are set whose books are read. The zero value is their defaults, which [Read],
-// [ReadMotion], [ReadPassport] and [NewWatch] take.
+// Config says how the services are set whose books are read. The zero value is their defaults, which [Read] and
+// [ReadMotion] take.
 type Config struct {
 	// ProcessedRetention is PROCESSED_RETENTION: how long the mailer and analytics remember what they have done.
 	// Default 9 days. Where the marker sets of analytics say that it is less, that counts.
@@ -37,14 +37,4 @@ func Read(ctx context.Context, db *pgxpool.Pool, client *redis.Client) (*Report,
 // ReadMotion is [Config.ReadMotion] with the defaults.
 func ReadMotion(ctx context.Context, db *pgxpool.Pool, client *redis.Client) (Motion, error) {
 	return Config{}.ReadMotion(ctx, db, client)
-}
-
-// ReadPassport is [Config.ReadPassport] with the defaults.
-func ReadPassport(ctx context.Context, db *pgxpool.Pool, client *redis.Client, orderID string) (*Passport, error) {
-	return Config{}.ReadPassport(ctx, db, client, orderID)
-}
-
-// NewWatch is [Config.NewWatch] with the defaults.
-func NewWatch(db *pgxpool.Pool, client *redis.Client, orderID string) *Watch {
-	return Config{}.NewWatch(db, client, orderID)
 }

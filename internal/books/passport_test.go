@@ -94,7 +94,7 @@ func TestPassportOfAnOldOrder(t *testing.T) {
 func TestPassportOfNoOrder(t *testing.T) {
 	w := newWorld(t)
 	for _, id := range []string{"x", "00000000-0000-7000-8000-000000000001"} {
-		if _, err := books.ReadPassport(t.Context(), w.fanout.db, w.fanout.redis, id); !errors.Is(err, books.ErrNoOrder) || !strings.Contains(err.Error(), id) {
+		if _, err := (books.Config{}).ReadPassport(t.Context(), w.fanout.db, w.fanout.redis, id); !errors.Is(err, books.ErrNoOrder) || !strings.Contains(err.Error(), id) {
 			t.Errorf("%s: %v", id, err)
 		}
 	}
