@@ -25,6 +25,9 @@ func TestMain(m *testing.M) { servertest.Main(m) }
 
 const stream = "orders"
 
+// patience is how long a test waits for what it expects, on a machine that may be busy.
+const patience = time.Minute
+
 // never sweeps: what goes out was woken.
 var never = outbox.RelayConfig{Sweep: time.Hour}
 
@@ -53,6 +56,11 @@ func newWorld(t testing.TB) *world {
 func newWorldOn(t testing.TB, server *localserver.Redis) *world {
 	t.Helper()
 	w := &world{url: servertest.Database(t), redis: server, log: &syncBuffer{}}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the relays logged:\n%s", w.log)
+		}
+	})
 	w.owner = connect(t, w.url, nil)
 	w.pool = w.connect(t, "orders", nil)
 	w.client = redis.NewClient(server.Options())
@@ -286,6 +294,25 @@ func (w *world) waitIdle(t testing.TB) {
 	})
 }
 
+// listen listens where the relays do; heard waits until one of them has said something since.
+func (w *world) listen(t testing.TB) (heard func() error) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), w.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close(context.Background()) })
+	if _, err := conn.Exec(t.Context(), `listen outbox_relay`); err != nil {
+		t.Fatal(err)
+	}
+	return func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		_, err := conn.WaitForNotification(ctx)
+		return err
+	}
+}
+
 // waitLocked waits until some session waits for a lock.
 func (w *world) waitLocked(t testing.TB) {
 	t.Helper()
@@ -298,7 +325,7 @@ func (w *world) waitLocked(t testing.TB) {
 
 func waitUntil(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(60 * time.Second)
+	deadline := time.Now().Add(patience)
 	for !ok() {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited in vain until %s", what)
