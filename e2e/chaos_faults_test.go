@@ -41,13 +41,17 @@ func (w *chaosWorld) do(f fault) {
 	case "redis killed", "redis killed while the disk is busy":
 		w.redisMu.Lock()
 		defer w.redisMu.Unlock()
+		lose := func() {}
 		if f.kind != "redis killed" {
 			stop := w.busyDisk()
-			time.Sleep(2 * time.Second)
+			time.Sleep(time.Second)
 			defer stop()
+			lose = w.loseSince()
+			time.Sleep(time.Second)
 		}
 		last := w.lastEntry()
 		w.must(w.redis.Kill())
+		lose()
 		time.Sleep(f.lasts / 3)
 		w.must(w.redis.Restart())
 		if last != "" && !w.hasEntry(last) {
@@ -197,8 +201,31 @@ func spoil(l *link.Link, f fault) {
 	l.Mend()
 }
 
-// busyDisk keeps the disk busy with writes that are forced out, so that Redis, which waits for its own, has not written its
-// last seconds when it is killed.
+// loseSince returns what takes from a Redis that is dead all that it has written since, as when the whole machine dies and
+// nothing of that had reached the disk: with an fsync every second Redis may have acknowledged it all the same.
+func (w *chaosWorld) loseSince() (lose func()) {
+	file, size := w.appendOnlyFile()
+	return func() {
+		if now, _ := w.appendOnlyFile(); file != "" && now == file { // else it was rewritten meanwhile
+			w.must(os.Truncate(file, size))
+		}
+	}
+}
+
+// appendOnlyFile is the file that Redis appends to, and its size.
+func (w *chaosWorld) appendOnlyFile() (file string, size int64) {
+	files, err := filepath.Glob(filepath.Join(w.redisDir, "appendonlydir", "*.incr.aof"))
+	if err != nil || len(files) != 1 {
+		return "", 0 // it is being rewritten
+	}
+	info, err := os.Stat(files[0])
+	if err != nil {
+		return "", 0
+	}
+	return files[0], info.Size()
+}
+
+// busyDisk keeps the disk busy with writes that are forced out.
 func (w *chaosWorld) busyDisk() (stop func()) {
 	done, ended := make(chan struct{}), make(chan struct{})
 	path := filepath.Join(w.TempDir(), "busy")

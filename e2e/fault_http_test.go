@@ -122,3 +122,45 @@ func TestF40LargestOrder(t *testing.T) {
 		t.Errorf("%d orders, want 4", n)
 	}
 }
+
+// apiToken must not be in any log; see wantDiscreet.
+const apiToken = "token-that-nobody-guesses"
+
+// TestDiscretion: tokens are asked for, a mail server names the address that it refuses, a client sends what is not an order: at
+// the level debug no log has the token or the address in it.
+func TestDiscretion(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	env := []string{"API_TOKEN=" + apiToken, "LOG_LEVEL=debug"}
+	orders, bonus, analytics := s.run("orders", "o", env...), s.run("bonus", "b", env...), s.run("analytics", "a", env...)
+	s.run("mailer", "m", env...)
+	s.refuse.Store(true)
+	ask := func(want int, method, url, token, body string) {
+		t.Helper()
+		req, err := http.NewRequest(method, url, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Authorization", "Bearer "+token)
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		if res.StatusCode != want {
+			t.Errorf("%s %s: %s, want %d", method, url, res.Status, want)
+		}
+	}
+	good := `{"customer_id":"c-1","email":"c-1@example.com","currency":"EUR","items":[{"sku":"tea-100","quantity":1,"unit_price":1250}]}`
+	for _, url := range []string{orders.url + "/orders/x", bonus.url + "/customers/c-1/bonus", analytics.url + "/stats"} {
+		ask(http.StatusUnauthorized, http.MethodGet, url, apiToken+"x", "")
+	}
+	ask(http.StatusCreated, http.MethodPost, orders.url+"/orders", apiToken, good)
+	ask(http.StatusBadRequest, http.MethodPost, orders.url+"/orders", apiToken, good[1:])
+	ask(http.StatusOK, http.MethodGet, bonus.url+"/customers/c-1/bonus", apiToken, "")
+	ask(http.StatusOK, http.MethodGet, analytics.url+"/stats", apiToken, "")
+	s.eventually("the mail is a dead letter", func() bool {
+		return s.client.XLen(context.Background(), "{orders}:dead:mailer").Val() == 1
+	})
+}

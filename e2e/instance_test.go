@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -90,11 +91,25 @@ func (s *system) stopAll() {
 		if !in.Wait(20 * time.Second) {
 			_ = in.Signal(syscall.SIGKILL)
 		}
+		s.wantDiscreet(in)
 		if s.Failed() && !s.quiet {
 			s.Logf("log of %s %s:\n%s", in.service, in.name, in.log)
 		}
 	}
 }
+
+// wantDiscreet: no process writes a customer's address, a password or a token into its log, whatever befalls it.
+func (s *system) wantDiscreet(in *instance) {
+	for line := range strings.Lines(in.log.String()) {
+		if secret := indiscreet.FindString(line); secret != "" {
+			s.Errorf("%s %s has %q in its log: %s", in.service, in.name, secret, line)
+			return
+		}
+	}
+}
+
+// indiscreet finds an address that is not masked (c***@example.com), the password in a URL, and the token.
+var indiscreet = regexp.MustCompile(`[^*\s"]@example\.com|//\w+:\w+@|` + apiToken)
 
 // kill ends a process as kill -9 does, and waits for its end.
 func (s *system) kill(in *instance) {

@@ -60,6 +60,7 @@ func build(dir string) error {
 type system struct {
 	testing.TB
 	redis    *localserver.Redis
+	redisDir string
 	postgres *localserver.Postgres
 	database string // URL, as owner
 	client   *redis.Client
@@ -82,7 +83,7 @@ const dbName = "orderfanout"
 func newSystem(t testing.TB) *system {
 	t.Helper()
 	ctx := t.Context()
-	s := &system{TB: t, mails: map[string]int{}, messages: map[string]int{}}
+	s := &system{TB: t, redisDir: servertest.TempDir(t), mails: map[string]int{}, messages: map[string]int{}}
 	acl, err := filepath.Abs("../deploy/users.acl")
 	if err != nil {
 		t.Fatal(err)
@@ -90,7 +91,7 @@ func newSystem(t testing.TB) *system {
 	var starting sync.WaitGroup
 	starting.Go(func() {
 		s.redis, err = localserver.StartRedis(ctx, localserver.RedisConfig{
-			Dir: servertest.TempDir(t), ACLFile: acl, Username: "default", Password: "fanout"})
+			Dir: s.redisDir, ACLFile: acl, Username: "default", Password: "fanout"})
 	})
 	s.postgres = servertest.Postgres(t)
 	starting.Wait()
@@ -129,7 +130,7 @@ func newSystem(t testing.TB) *system {
 
 func (s *system) onMail(_ int, _ string, to []string, data []byte) error {
 	if s.refuse.Load() {
-		return smtpsink.Reply(550, "no such user")
+		return smtpsink.Reply(550, "no such user: "+strings.Join(to, " "))
 	}
 	if code := s.refuseWith.Load(); code != 0 {
 		return smtpsink.Reply(int(code), "not now")
