@@ -63,7 +63,7 @@ Exit codes:
 				return err
 			}
 			return withBoth(cmd.Context(), func(db *pgxpool.Pool, client *redis.Client) error {
-				if orderID != "" {
+				if cmd.Flags().Changed("order") {
 					return checkOrder(cmd, cfg, db, client, orderID, wait, asJSON)
 				}
 				if err := settle(cmd.Context(), cmd.ErrOrStderr(), cfg, db, client, wait); err != nil {

@@ -172,6 +172,7 @@ func TestCheckExitCodes(t *testing.T) {
 	w.want(3, "unknown flag", "check", "--what")
 	w.want(3, "unknown command", "check", "what")
 	w.want(3, "no such order", "check", "--order", "00000000-0000-7000-8000-000000000000")
+	w.want(3, "no such order", "check", "--order", "") // a variable that is not set must not look like a balance
 	t.Setenv("REDIS_URL", "redis://127.0.0.1:1")
 	w.want(3, "connection refused", "check")
 	t.Setenv("DATABASE_URL", "")
