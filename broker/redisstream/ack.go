@@ -91,7 +91,7 @@ func (s *session) flush(ctx context.Context) error {
 	ack[0], ack[1], ack[2] = "XACK", s.cfg.Stream, s.cfg.Group
 	var failed []any
 	for _, e := range entries {
-		ack = append(ack, e.EntryID)
+		ack = append(ack, &e.EntryID) // by a pointer: no copy on the heap
 		if e.failed {
 			failed = append(failed, e.EntryID)
 		}

@@ -34,9 +34,10 @@ func (s *session) writeDead(ctx context.Context, e *entry) (owned bool, err erro
 	ctx, cancel := s.detached(ctx)
 	defer cancel()
 	stream, group := s.cfg.Stream, s.cfg.Group
-	args := make([]any, 0, len(e.fields)+16)
-	args = append(args, group, s.name, e.EntryID, len(e.fields))
-	for _, f := range e.fields {
+	fields := e.fields()
+	args := make([]any, 0, len(fields)+16)
+	args = append(args, group, s.name, e.EntryID, len(fields))
+	for _, f := range fields {
 		args = append(args, f)
 	}
 	args = append(args,

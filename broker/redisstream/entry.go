@@ -2,7 +2,6 @@ package redisstream
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"example.com/orderfanout/broker"
@@ -23,8 +22,9 @@ const (
 // the worker that runs it.
 type entry struct {
 	broker.Delivery
-	fields []string // names and values, as they stand in the stream
-	bury   *burial  // set: goes to the dead letters without another run
+	raw  string   // its names and values as they were read: an array in RESP; "" where it was taken over:
+	list []string // then they are here
+	bury *burial  // set: goes to the dead letters without another run
 
 	state    state
 	epoch    uint64    // of the group when it was read
@@ -60,20 +60,38 @@ const (
 	deadDeliveries = "max_deliveries"
 )
 
-// newEntry decodes an entry. One without an id or a type is made ready for the dead letters.
+// newEntry makes an entry of its names and values. One without an id or a type is made ready for the dead letters.
 func newEntry(id string, fields []string) *entry {
-	e := &entry{fields: fields, deliveries: 1, started: true}
-	e.EntryID = strings.Clone(id) // a key of the table: it must not keep the reply in memory
-	e.Event = decode(fields)
+	e := &entry{list: fields, deliveries: 1, started: true}
+	e.EntryID, e.Event = id, decode(fields)
+	e.check(len(fields))
+	return e
+}
+
+// check makes a malformed entry ready for the dead letters.
+func (e *entry) check(fields int) {
 	switch {
-	case len(fields)%2 != 0:
+	case fields%2 != 0:
 		e.bury = &burial{deadMalformed, "odd number of names and values"}
 	case e.ID == "":
 		e.bury = &burial{deadMalformed, "no id"}
 	case e.Type == "":
 		e.bury = &burial{deadMalformed, "no type"}
 	}
-	return e
+}
+
+// fields are the entry's names and values.
+func (e *entry) fields() []string {
+	if e.raw == "" {
+		return e.list
+	}
+	r := reply{e.raw}
+	n, _ := r.array()
+	fields := make([]string, max(n, 0))
+	for i := range fields {
+		fields[i], _ = r.text()
+	}
+	return fields
 }
 
 // delivery is the number of the delivery that a run of it is.
@@ -86,14 +104,6 @@ func (e *entry) delivery() int {
 
 // alone reports whether the entry must be run with nothing beside it: two workers were lost on it.
 func (e *entry) alone() bool { return e.delivery() >= 3 }
-
-// detach copies the entry's texts, so that it does not keep the reply that it came with in memory.
-func (e *entry) detach() {
-	for i, s := range e.fields {
-		e.fields[i] = strings.Clone(s)
-	}
-	e.Event = decode(e.fields)
-}
 
 // The names of an entry's fields: CloudEvents attributes
 // (https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/spec.md#context-attributes) and extensions.
@@ -113,38 +123,40 @@ const (
 )
 
 // decode reads the fields that it knows. Where a name comes twice, the last stands.
-func decode(fields []string) broker.Event {
-	var ev broker.Event
+func decode(fields []string) (ev broker.Event) {
 	for i := 0; i+1 < len(fields); i += 2 {
-		v := fields[i+1]
-		switch fields[i] {
-		case fieldID:
-			ev.ID = v
-		case fieldSource:
-			ev.Source = v
-		case fieldType:
-			ev.Type = v
-		case fieldTime:
-			if t, err := time.Parse(time.RFC3339Nano, v); err == nil {
-				ev.Time = t.UTC()
-			}
-		case fieldSubject:
-			ev.Subject = v
-		case fieldPartitionKey:
-			ev.PartitionKey = v
-		case fieldDataContentType:
-			ev.DataContentType = v
-		case fieldDataSchema:
-			ev.DataSchema = v
-		case fieldTraceParent:
-			ev.TraceParent = v
-		case fieldOnlyGroup:
-			ev.OnlyGroup = v
-		case fieldData:
-			ev.Data = []byte(v)
-		}
+		setField(&ev, fields[i], fields[i+1])
 	}
 	return ev
+}
+
+func setField(ev *broker.Event, name, value string) {
+	switch name {
+	case fieldID:
+		ev.ID = value
+	case fieldSource:
+		ev.Source = value
+	case fieldType:
+		ev.Type = value
+	case fieldTime:
+		if t, err := time.Parse(time.RFC3339Nano, value); err == nil {
+			ev.Time = t.UTC()
+		}
+	case fieldSubject:
+		ev.Subject = value
+	case fieldPartitionKey:
+		ev.PartitionKey = value
+	case fieldDataContentType:
+		ev.DataContentType = value
+	case fieldDataSchema:
+		ev.DataSchema = value
+	case fieldTraceParent:
+		ev.TraceParent = value
+	case fieldOnlyGroup:
+		ev.OnlyGroup = value
+	case fieldData:
+		ev.Data = []byte(value)
+	}
 }
 
 // encode returns the fields of an event, leaving out attributes that are not set, as CloudEvents asks.

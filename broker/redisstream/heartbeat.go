@@ -71,9 +71,8 @@ func (s *session) renew(ctx context.Context, idle time.Duration, entries []*entr
 	args[0], args[1], args[2] = s.cfg.Group, s.name, idle.Milliseconds()
 	byID := make(map[string]*entry, len(entries))
 	for _, e := range entries {
-		id, deliveries := s.table.count(e, idle)
-		args = append(args, id, deliveries)
-		byID[id] = e
+		args = append(args, e.EntryID, s.table.count(e, idle))
+		byID[e.EntryID] = e
 	}
 	reply, err := renewScript.Run(ctx, s.cmds, []string{s.cfg.Stream, failKey(s.cfg.Stream, s.cfg.Group)}, args...).Slice()
 	if err != nil {
@@ -90,18 +89,17 @@ func (s *session) renew(ctx context.Context, idle time.Duration, entries []*entr
 	return nil
 }
 
-// count is the entry's id and the count of deliveries to write with a renewal, -1 to leave it. A release takes a start
-// back. The id is read here since detach copies it meanwhile.
-func (t *table) count(e *entry, idle time.Duration) (id string, deliveries int) {
+// count is the count of deliveries to write with a renewal, -1 to leave it. A release takes a start back.
+func (t *table) count(e *entry, idle time.Duration) (deliveries int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
 	case idle > 0 && e.started:
-		return e.EntryID, e.deliveries - 1
+		return e.deliveries - 1
 	case idle == 0 && e.state == running && !e.started:
-		return e.EntryID, e.deliveries + 1
+		return e.deliveries + 1
 	}
-	return e.EntryID, -1
+	return -1
 }
 
 func (t *table) renewed(entries map[string]*entry, now time.Time) {

@@ -111,17 +111,14 @@ func streamGone(err error) bool { return strings.Contains(err.Error(), "UNBLOCKE
 
 // readNew reads entries that nobody was given before.
 func (s *session) readNew(ctx context.Context, most int) error {
-	s.answer.Reset()
-	if s.answer.Cap() > 1<<20 { // after unusually large entries
-		s.answer = answer{}
-	}
+	s.answer.reset()
 	sent := time.Now()
 	err := s.reads.DoRawWriteTo(ctx, &s.answer, "XREADGROUP", "GROUP", s.cfg.Group, s.name,
 		"COUNT", most, "BLOCK", block.Milliseconds(), "STREAMS", s.cfg.Stream, ">").Err()
 	if err != nil {
 		return err
 	}
-	entries, err := parseEntries(s.answer.String())
+	entries, err := parseEntries(s.answer.text())
 	if err != nil {
 		return err
 	}

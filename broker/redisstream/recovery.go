@@ -115,7 +115,7 @@ func (s *session) take(ctx context.Context, a takeArgs) (next string, err error)
 		if err != nil {
 			return a.start, err
 		}
-		if len(e.fields) == 0 {
+		if len(e.list) == 0 {
 			s.report(&e.Delivery, broker.Lost, 0, errBodyGone)
 			continue
 		}

@@ -1,11 +1,13 @@
 package redisstream
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
+	"io"
+	"slices"
 	"strconv"
 	"strings"
+	"unsafe"
 )
 
 // reply reads the raw answer to an XREADGROUP of one stream
@@ -22,16 +24,42 @@ func (e serverError) Error() string { return string(e) }
 
 // answer collects the bytes of a reply. An error reply is an error to go-redis too, which closes the connection then: a server that
 // was demoted answers READONLY for ever on the connections that it has.
-type answer struct{ bytes.Buffer }
+type answer struct{ bytes []byte }
 
 func (a *answer) Write(p []byte) (int, error) {
-	if a.Len() == 0 && len(p) > 0 && p[0] == '-' {
+	if len(a.bytes) == 0 && len(p) > 0 && p[0] == '-' {
 		return 0, serverError(p[1:])
 	}
-	return a.Buffer.Write(p)
+	a.bytes = append(a.bytes, p...)
+	return len(p), nil
 }
 
-// parseEntries returns the entries of the answer, none where it is nil.
+// ReadFrom reads to the end of r. go-redis hands strings over in this way, each with its length known: no byte is moved twice.
+func (a *answer) ReadFrom(r io.Reader) (int64, error) {
+	known, ok := r.(*io.LimitedReader)
+	if !ok {
+		return io.Copy(struct{ io.Writer }{a}, r)
+	}
+	had, n := len(a.bytes), int(known.N)
+	a.bytes = slices.Grow(a.bytes, n)[:had+n]
+	read, err := io.ReadFull(known.R, a.bytes[had:])
+	known.N -= int64(read)
+	a.bytes = a.bytes[:had+read]
+	return int64(read), err
+}
+
+// text is what was collected, until the next reset.
+func (a *answer) text() string { return unsafe.String(unsafe.SliceData(a.bytes), len(a.bytes)) }
+
+// reset makes room for the next reply, in the same memory where that is not unusually large.
+func (a *answer) reset() {
+	if cap(a.bytes) > 1<<20 {
+		a.bytes = nil
+	}
+	a.bytes = a.bytes[:0]
+}
+
+// parseEntries returns the entries of the answer, none where it is nil. They keep nothing of it.
 func parseEntries(raw string) ([]*entry, error) {
 	r := reply{raw}
 	streams, err := r.array()
@@ -50,26 +78,45 @@ func parseEntries(raw string) ([]*entry, error) {
 	}
 	entries := make([]*entry, 0, max(n, 0))
 	for range n {
-		if pair, err := r.array(); err != nil || pair != 2 {
-			return nil, errors.Join(err, errReply)
-		}
-		id, err := r.text()
+		e, err := r.entry()
 		if err != nil {
 			return nil, err
 		}
-		count, err := r.array()
-		if err != nil {
-			return nil, err
-		}
-		fields := make([]string, max(count, 0))
-		for i := range fields {
-			if fields[i], err = r.text(); err != nil {
-				return nil, err
-			}
-		}
-		entries = append(entries, newEntry(id, fields))
+		entries = append(entries, e)
 	}
 	return entries, nil
+}
+
+// entry reads one entry, and copies all its texts at once.
+func (r *reply) entry() (*entry, error) {
+	if pair, err := r.array(); err != nil || pair != 2 {
+		return nil, errors.Join(err, errReply)
+	}
+	whole := *r
+	if _, err := r.text(); err != nil {
+		return nil, err
+	}
+	count, err := r.array()
+	if err != nil {
+		return nil, err
+	}
+	for range count {
+		if _, err := r.text(); err != nil {
+			return nil, err
+		}
+	}
+	own := reply{strings.Clone(whole.rest[:len(whole.rest)-len(r.rest)])}
+	e := &entry{deliveries: 1, started: true}
+	e.EntryID, _ = own.text()
+	e.raw = own.rest
+	_, _ = own.array()
+	for i := 0; i+1 < count; i += 2 {
+		name, _ := own.text()
+		value, _ := own.text()
+		setField(&e.Event, name, value)
+	}
+	e.check(max(count, 0))
+	return e, nil
 }
 
 // array reads the head of an array; a nil array has length -1.
@@ -93,21 +140,21 @@ func (r *reply) array() (int, error) {
 	return 0, fmt.Errorf("%w: %q where an array was due", errReply, line)
 }
 
+// text reads a string. It is what most of a reply is made of.
 func (r *reply) text() (string, error) {
+	n, i := 0, 1
+	for i < len(r.rest) && r.rest[i]-'0' <= 9 && n < len(r.rest) {
+		n = 10*n + int(r.rest[i]-'0')
+		i++
+	}
+	from := i + len("\r\n")
+	if to := from + n; i > 1 && r.rest[0] == '$' && to+len("\r\n") <= len(r.rest) && r.rest[i] == '\r' {
+		s := r.rest[from:to]
+		r.rest = r.rest[to+len("\r\n"):]
+		return s, nil
+	}
 	line, err := r.line()
-	if err != nil {
-		return "", err
-	}
-	if line[0] != '$' {
-		return "", fmt.Errorf("%w: %q where a string was due", errReply, line)
-	}
-	n, err := number(line[1:])
-	if err != nil || n < 0 || n > len(r.rest)-2 {
-		return "", errors.Join(err, errReply)
-	}
-	s := r.rest[:n]
-	r.rest = r.rest[n+2:]
-	return s, nil
+	return "", errors.Join(err, fmt.Errorf("%w: %.40q where a string was due", errReply, line))
 }
 
 func (r *reply) line() (string, error) {

@@ -1,6 +1,7 @@
 package redisstream
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -39,11 +40,15 @@ func FuzzParseEntries(f *testing.F) {
 		size := 0
 		for _, e := range entries {
 			size += len(e.EntryID)
-			for _, field := range e.fields {
+			fields := e.fields()
+			for _, field := range fields {
 				size += len(field)
 			}
-			if (e.ID == "" || e.Type == "" || len(e.fields)%2 != 0) != (e.bury != nil) {
-				t.Errorf("%q: malformed and not, or the other way round", e.fields)
+			if (e.ID == "" || e.Type == "" || len(fields)%2 != 0) != (e.bury != nil) {
+				t.Errorf("%q: malformed and not, or the other way round", fields)
+			}
+			if again := newEntry(e.EntryID, fields); !reflect.DeepEqual(again.Event, e.Event) || (again.bury == nil) != (e.bury == nil) {
+				t.Errorf("%q: read as %+v, taken over as %+v", fields, e.Event, again.Event)
 			}
 		}
 		if size > len(raw) {

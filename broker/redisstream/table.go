@@ -73,7 +73,7 @@ func (t *table) add(entries []*entry) {
 	for _, e := range entries {
 		e.epoch = t.epoch
 		if have := t.held[e.EntryID]; have != nil {
-			if slices.Equal(have.fields, e.fields) {
+			if slices.Equal(have.fields(), e.fields()) {
 				have.epoch, have.renewed = t.epoch, e.renewed
 				continue
 			}
@@ -111,7 +111,6 @@ func (t *table) ready(e *entry) {
 // putOff lets an entry wait until its due time. The caller holds the lock.
 func (t *table) putOff(e *entry) {
 	e.state = waiting
-	e.detach()
 	heap.Push(&t.waiting, e)
 	notify(t.tick)
 }

@@ -73,6 +73,12 @@ func postgresPrograms() (initdb, postgres string, err error) {
 	return paths[0], paths[1], nil
 }
 
+// PostgresBin returns the directory with PostgreSQL's programs, or an ErrNotInstalled.
+func PostgresBin() (string, error) {
+	_, postgres, err := postgresPrograms()
+	return filepath.Dir(postgres), err
+}
+
 // Installed returns nil where redis-server and PostgreSQL are there, and what is missing (ErrNotInstalled) otherwise.
 func Installed() error {
 	_, redisErr := redisProgram()

@@ -127,14 +127,16 @@ func (s *Service) traceHandler(stream, group string, h broker.Handler) broker.Ha
 
 func (s *Service) traceBatch(stream, group string, h broker.BatchHandler) broker.BatchHandler {
 	return func(ctx context.Context, ds []*broker.Delivery) (err error) {
-		links := make([]trace.Link, 0, len(ds))
+		ctx, span := s.tracer.Start(ctx, "process "+stream, trace.WithSpanKind(trace.SpanKindConsumer),
+			consumerSpan(stream, group, attribute.Int("messaging.batch.message_count", len(ds))))
 		for _, d := range ds {
+			if !span.IsRecording() {
+				break // nobody collects them: reading the parents would be the dearest part of a quick handler
+			}
 			if parent := trace.SpanContextFromContext(withParent(context.Background(), d.TraceParent)); parent.IsValid() {
-				links = append(links, trace.Link{SpanContext: parent, Attributes: []attribute.KeyValue{attribute.String("messaging.message.id", d.ID)}})
+				span.AddLink(trace.Link{SpanContext: parent, Attributes: []attribute.KeyValue{attribute.String("messaging.message.id", d.ID)}})
 			}
 		}
-		ctx, span := s.tracer.Start(ctx, "process "+stream, trace.WithSpanKind(trace.SpanKindConsumer), trace.WithLinks(links...),
-			consumerSpan(stream, group, attribute.Int("messaging.batch.message_count", len(ds))))
 		defer func() { endSpan(span, err) }()
 		return h(ctx, ds)
 	}
