@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net"
 	"sync/atomic"
 	"time"
 
@@ -66,7 +67,7 @@ func (c *Consumer) Check() error {
 
 // client opens a client of the consumer's own. The engine decides itself what is repeated and when, so go-redis must
 // not: a repeated write is a second write.
-func (c *Consumer) client(conns int, readTimeout time.Duration, onConnect func(context.Context, *redis.Conn) error) *redis.Client {
+func (c *Consumer) client(conns int, readTimeout time.Duration, dialled func(net.Conn), onConnect func(context.Context, *redis.Conn) error) *redis.Client {
 	opts := c.opts
 	opts.Protocol = 2    // the reply parser reads RESP2
 	opts.ClientName = "" // OnConnect gives it
@@ -79,6 +80,15 @@ func (c *Consumer) client(conns int, readTimeout time.Duration, onConnect func(c
 	opts.WriteTimeout = readTimeout
 	opts.ContextTimeoutEnabled = true
 	opts.OnConnect = onConnect
+	dial := opts.Dialer
+	if dial == nil {
+		dial = redis.NewDialer(&opts)
+	}
+	opts.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		dialled(conn)
+		return conn, err
+	}
 	return redis.NewClient(&opts)
 }
 

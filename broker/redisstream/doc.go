@@ -39,6 +39,7 @@
 //	session.go     one life under one name: start, drain
 //	name.go        who holds a name
 //	reader.go      reading, making the group
+//	wire.go        the connection that reads
 //	reply.go       the answer to XREADGROUP
 //	entry.go       an entry and its event
 //	table.go       what is held and who runs next

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,8 +21,14 @@ func (s *session) read(ctx context.Context, stop func()) {
 		return
 	}
 	for {
-		room := s.table.awaitRoom(ctx)
-		if room == 0 || ctx.Err() != nil {
+		room := 0
+		if !s.asked() {
+			room = s.table.awaitRoom(ctx)
+		}
+		if ctx.Err() != nil {
+			if s.asked() { // what it brings is this consumer's
+				_ = s.readNew(ctx, 0)
+			}
 			return
 		}
 		s.unanswered.CompareAndSwap(0, time.Now().UnixNano())
@@ -109,25 +116,55 @@ func groupGone(err error) bool { return strings.Contains(err.Error(), "NOGROUP")
 // streamGone reports whether the stream went while a read was blocked on it.
 func streamGone(err error) bool { return strings.Contains(err.Error(), "UNBLOCKED the stream key") }
 
-// readNew reads entries that nobody was given before.
-func (s *session) readNew(ctx context.Context, most int) error {
-	s.answer.reset()
-	sent := time.Now()
-	err := s.reads.DoRawWriteTo(ctx, &s.answer, "XREADGROUP", "GROUP", s.cfg.Group, s.name,
-		"COUNT", most, "BLOCK", block.Milliseconds(), "STREAMS", s.cfg.Stream, ">").Err()
+// readNew reads entries that nobody was given before, and asks for the next ones before it decodes them. most is for where
+// nothing was asked yet.
+func (s *session) readNew(ctx context.Context, most int) (err error) {
+	defer func() {
+		if err != nil && s.wire != nil {
+			// Also after an error reply: a server that was demoted answers READONLY for ever on the connections that it has.
+			s.wire.close()
+			s.wire = nil
+		}
+	}()
+	if s.wire == nil {
+		if s.wire, err = s.dial(ctx); err != nil {
+			return err
+		}
+	}
+	if s.wire.asked.IsZero() {
+		if err := s.askNew(most); err != nil {
+			return err
+		}
+	}
+	raw, asked, err := s.wire.reply()
 	if err != nil {
 		return err
 	}
-	entries, err := parseEntries(s.answer.text())
+	if n := entriesIn(raw); n > 0 && ctx.Err() == nil {
+		if room := s.table.roomBeside(n); room > 0 {
+			if err := s.askNew(room); err != nil {
+				return err
+			}
+		}
+	}
+	entries, err := parseEntries(raw)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
-		e.renewed = sent // no earlier; the answer may have been long on its way
+		e.renewed = asked // no earlier; the answer may have been long on its way
 	}
 	s.accept(entries)
 	return nil
 }
+
+func (s *session) askNew(most int) error {
+	return s.wire.ask("XREADGROUP", "GROUP", s.cfg.Group, s.name, "COUNT", strconv.Itoa(most),
+		"BLOCK", strconv.FormatInt(block.Milliseconds(), 10), "STREAMS", s.cfg.Stream, ">")
+}
+
+// asked reports whether a reply is still to come.
+func (s *session) asked() bool { return s.wire != nil && !s.wire.asked.IsZero() }
 
 // accept takes entries in. Those that are not for this handler are acknowledged unseen.
 func (s *session) accept(entries []*entry) {

@@ -176,10 +176,13 @@ func takenEntry(item any) (e *entry, owner string, err error) {
 }
 
 // roomNow is for how many entries there is room.
-func (t *table) roomNow() int {
+func (t *table) roomNow() int { return t.roomBeside(0) }
+
+// roomBeside is for how many entries there is room beside some that are coming.
+func (t *table) roomBeside(coming int) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.space()
+	return t.space(coming)
 }
 
 // stuck returns the ids of entries whose handler ignores its cancel: others may take them, this consumer must not.

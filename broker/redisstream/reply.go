@@ -3,11 +3,8 @@ package redisstream
 import (
 	"errors"
 	"fmt"
-	"io"
-	"slices"
 	"strconv"
 	"strings"
-	"unsafe"
 )
 
 // reply reads the raw answer to an XREADGROUP of one stream
@@ -21,43 +18,6 @@ var errReply = errors.New("redis answered in a form that is not known")
 type serverError string
 
 func (e serverError) Error() string { return string(e) }
-
-// answer collects the bytes of a reply. An error reply is an error to go-redis too, which closes the connection then: a server that
-// was demoted answers READONLY for ever on the connections that it has.
-type answer struct{ bytes []byte }
-
-func (a *answer) Write(p []byte) (int, error) {
-	if len(a.bytes) == 0 && len(p) > 0 && p[0] == '-' {
-		return 0, serverError(p[1:])
-	}
-	a.bytes = append(a.bytes, p...)
-	return len(p), nil
-}
-
-// ReadFrom reads to the end of r. go-redis hands strings over in this way, each with its length known: no byte is moved twice.
-func (a *answer) ReadFrom(r io.Reader) (int64, error) {
-	known, ok := r.(*io.LimitedReader)
-	if !ok {
-		return io.Copy(struct{ io.Writer }{a}, r)
-	}
-	had, n := len(a.bytes), int(known.N)
-	a.bytes = slices.Grow(a.bytes, n)[:had+n]
-	read, err := io.ReadFull(known.R, a.bytes[had:])
-	known.N -= int64(read)
-	a.bytes = a.bytes[:had+read]
-	return int64(read), err
-}
-
-// text is what was collected, until the next reset.
-func (a *answer) text() string { return unsafe.String(unsafe.SliceData(a.bytes), len(a.bytes)) }
-
-// reset makes room for the next reply, in the same memory where that is not unusually large.
-func (a *answer) reset() {
-	if cap(a.bytes) > 1<<20 {
-		a.bytes = nil
-	}
-	a.bytes = a.bytes[:0]
-}
 
 // parseEntries returns the entries of the answer, none where it is nil. They keep nothing of it.
 func parseEntries(raw string) ([]*entry, error) {
@@ -85,6 +45,18 @@ func parseEntries(raw string) ([]*entry, error) {
 		entries = append(entries, e)
 	}
 	return entries, nil
+}
+
+// entriesIn is how many entries the answer has.
+func entriesIn(raw string) int {
+	r := reply{raw}
+	if streams, err := r.array(); err != nil || streams < 1 {
+		return 0
+	}
+	_, _ = r.array()
+	_, _ = r.text()
+	n, _ := r.array()
+	return max(n, 0)
 }
 
 // entry reads one entry, and copies all its texts at once.

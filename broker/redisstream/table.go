@@ -224,7 +224,7 @@ func (t *table) giveUp(e *entry) {
 func (t *table) awaitRoom(ctx context.Context) int {
 	for {
 		t.mu.Lock()
-		n := t.space()
+		n := t.space(0)
 		t.readerWaits = n == 0
 		t.mu.Unlock()
 		if n > 0 {
@@ -240,20 +240,20 @@ func (t *table) awaitRoom(ctx context.Context) int {
 
 // offer tells a waiting reader that there is room. The caller holds the lock.
 func (t *table) offer() {
-	if t.readerWaits && t.space() > 0 {
+	if t.readerWaits && t.space(0) > 0 {
 		t.readerWaits = false
 		notify(t.room)
 	}
 }
 
-// space is how many entries to read now. The caller holds the lock.
-func (t *table) space() int {
-	n := min(t.limit()-t.queue.len()-t.solo.len(), MaxHeld-len(t.held), readMost)
+// space is how many entries to read now, beside some that are coming. The caller holds the lock.
+func (t *table) space(coming int) int {
+	n := min(t.limit(coming)-t.queue.len()-t.solo.len()-coming, MaxHeld-len(t.held)-coming, readMost)
 	return max(n, 0)
 }
 
 // limit is how many entries may be queued. The caller holds the lock.
-func (t *table) limit() int {
+func (t *table) limit(coming int) int {
 	switch {
 	case t.closed || t.exclusive:
 		return 0
@@ -271,7 +271,7 @@ func (t *table) limit() int {
 	if t.busy >= workers && time.Since(t.lastRun) > 5*lookahead {
 		ahead = 0 // all workers are at slow ones: what is read now would only be given back
 	}
-	if t.queue.len()*2 > ahead {
+	if (t.queue.len()+coming)*2 > ahead {
 		ahead = 0 // refill when half is gone: a few large reads rather than many small ones
 	}
 	return free + ahead

@@ -1,0 +1,119 @@
+package redisstream
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strconv"
+	"time"
+	"unsafe"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// wire is the connection that reads new entries. go-redis makes it, with its address, TLS, password and name, and holds it
+// without using it any more. From then on bytes are read here: so a reply is copied once, and Redis is asked for the next
+// entries before the last ones are decoded, which lets both work at the same time. After an error it is not used again.
+type wire struct {
+	client *redis.Client
+	conn   net.Conn
+	in     *bufio.Reader
+	out    []byte
+	answer []byte    // the last reply
+	asked  time.Time // when the read was sent that has no reply yet; zero where there is none
+}
+
+// dial connects, within answerTime.
+func (s *session) dial(ctx context.Context) (*wire, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	w := &wire{}
+	w.client = s.connect(func(conn net.Conn) { w.conn = conn })
+	if err := w.client.Conn().Ping(ctx).Err(); err != nil {
+		_ = w.client.Close()
+		return nil, err
+	}
+	w.in = bufio.NewReaderSize(w.conn, 64<<10)
+	return w, nil
+}
+
+// close ends the connection.
+func (w *wire) close() { _ = w.client.Close() }
+
+// ask sends a command that waits for entries for up to block.
+func (w *wire) ask(args ...string) error {
+	w.out = append(strconv.AppendInt(append(w.out[:0], '*'), int64(len(args)), 10), "\r\n"...)
+	for _, arg := range args {
+		w.out = append(strconv.AppendInt(append(w.out, '$'), int64(len(arg)), 10), "\r\n"...)
+		w.out = append(append(w.out, arg...), "\r\n"...)
+	}
+	w.asked = time.Now()
+	if err := w.conn.SetDeadline(w.asked.Add(block + answerTime)); err != nil {
+		return err
+	}
+	_, err := w.conn.Write(w.out)
+	return err
+}
+
+// reply waits for the reply to what was asked. It is valid until the next one.
+func (w *wire) reply() (raw string, asked time.Time, err error) {
+	if cap(w.answer) > 1<<20 { // after unusually large entries
+		w.answer = nil
+	}
+	w.answer = w.answer[:0]
+	if err := w.item(0); err != nil {
+		return "", w.asked, err
+	}
+	asked, w.asked = w.asked, time.Time{}
+	return unsafe.String(unsafe.SliceData(w.answer), len(w.answer)), asked, nil // no copy: nobody writes to it before the next reply
+}
+
+const (
+	// deepest is how many arrays an XREADGROUP's reply has in each other, and largest the most bytes that Redis keeps in a
+	// string (https://redis.io/docs/latest/develop/data-types/strings/#limits): beyond them it is no such reply.
+	deepest = 5
+	largest = 512 << 20
+)
+
+// item reads one item of the reply, with all that is in it.
+func (w *wire) item(depth int) error {
+	line, err := w.in.ReadSlice('\n')
+	if err != nil {
+		return err
+	}
+	if len(line) < 4 || depth > deepest {
+		return errReply
+	}
+	w.answer = append(w.answer, line...)
+	switch line[0] {
+	case '$':
+		n, err := strconv.Atoi(string(line[1 : len(line)-2]))
+		if err != nil || n > largest {
+			return fmt.Errorf("%w: %.40q", errReply, line)
+		}
+		if n < 0 {
+			return nil
+		}
+		had := len(w.answer)
+		w.answer = slices.Grow(w.answer, n+2)[:had+n+2]
+		_, err = io.ReadFull(w.in, w.answer[had:])
+		return err
+	case '*':
+		n, err := strconv.Atoi(string(line[1 : len(line)-2]))
+		if err != nil {
+			return fmt.Errorf("%w: %.40q", errReply, line)
+		}
+		for range n {
+			if err := w.item(depth + 1); err != nil {
+				return err
+			}
+		}
+		return nil
+	case '-':
+		return serverError(line[1 : len(line)-2])
+	}
+	return nil
+}
