@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"example.com/orderfanout/broker"
 )
 
@@ -287,4 +289,36 @@ func TestLossWhileHandedOut(t *testing.T) {
 	sleep(ctx, 100*time.Millisecond)
 	_ = s.begin(ctx, batch) // the worker
 	<-done
+}
+
+// TestDrainInTheMiddleOfABacklog: while entries are decoded, more are on their way already. A consumer that is told to stop then
+// gives those back too, so that another has them at once.
+func TestDrainInTheMiddleOfABacklog(t *testing.T) {
+	t.Parallel()
+	for range 5 {
+		w := newWorld(t)
+		fill(w, 5_000)
+		var n atomic.Int64
+		enough := make(chan struct{})
+		cfg := w.config(nil)
+		cfg.ClaimIdle = time.Minute
+		cfg.HandleBatch = func(_ context.Context, ds []*broker.Delivery) error {
+			if had := n.Add(int64(len(ds))); had >= 2_000 && had-int64(len(ds)) < 2_000 {
+				close(enough)
+			}
+			return nil
+		}
+		stop := w.start(cfg)
+		<-enough
+		stop()
+		ctx := context.Background()
+		pending := w.pending()
+		free, err := w.client.XPendingExt(ctx, &redis.XPendingExtArgs{Stream: testStream, Group: testGroup, Idle: cfg.ClaimIdle, Start: "-", End: "+", Count: 10_000}).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if int64(len(free)) != pending {
+			t.Errorf("%d of %d pending entries may be taken at once, want all", len(free), pending)
+		}
+	}
 }
