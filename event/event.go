@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
+
+	jsonv2 "github.com/go-json-experiment/json" // encoding/json/v2 to be: a third of the time and of the memory
 )
 
 // The CloudEvents attributes that go with an order event.
@@ -54,12 +56,13 @@ func (o OrderPlaced) Encode() ([]byte, error) {
 }
 
 // DecodeOrderPlaced reads the data of an order.placed.v1 event. Fields that it does not know are ignored, so that a
-// producer may add some. It returns an error where the data is not one JSON object of the right types, or lacks
+// producer may add some; names count with their case, none may come twice, and text is valid UTF-8 (RFC 7493, section 2). It
+// returns an error where the data is not one JSON object of the right types, or lacks
 // what a consumer relies on: an id, a customer, a currency, at least one item, and amounts that are not negative
 // and add up to the total.
 func DecodeOrderPlaced(data []byte) (OrderPlaced, error) {
 	var o OrderPlaced
-	if err := json.Unmarshal(data, &o); err != nil {
+	if err := jsonv2.Unmarshal(data, &o); err != nil {
 		return OrderPlaced{}, fmt.Errorf("decode %s: %w", TypeOrderPlaced, err)
 	}
 	if err := o.validate(); err != nil {

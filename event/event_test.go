@@ -58,9 +58,12 @@ func TestDecodeRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, test := range map[string]struct{ old, new, want string }{
-		"no JSON":           {string(good), "{", "unexpected end of JSON"},
-		"empty":             {string(good), "", "unexpected end"},
+		"no JSON":           {string(good), "{", "unexpected EOF"},
+		"empty":             {string(good), "", "unexpected EOF"},
 		"trailing data":     {`"}`, `"}{}`, "after top-level value"},
+		"a name twice":      {`"currency":"EUR"`, `"currency":"EUR","currency":"USD"`, "duplicate object member name"},
+		"another case":      {`"id":"`, `"ID":"`, "no id"},
+		"no UTF-8":          {"c-42", "c-\xff", "invalid UTF-8"},
 		"null":              {string(good), "null", "no id"},
 		"a list":            {string(good), "[]", "cannot unmarshal"},
 		"no id":             {golden.ID, "", "no id"},
