@@ -120,7 +120,8 @@ func TestF18Idle(t *testing.T) {
 	stop()
 	s.within(5*time.Second, "all is settled", s.settled)
 	s.balanced(f.analytics, 0)
-	if n := connections(); n > conns+4 {
+	// Each consumer may have three commands more under way at once, and the publisher one, on a machine that is slow to answer.
+	if n := connections(); n > conns+3*3+1 {
 		t.Errorf("%d connections after the trickle, %d before", n, conns)
 	}
 	if n := complaints(); n != before {

@@ -23,6 +23,9 @@ const (
 	unprepared = pgx.QueryExecModeExec
 )
 
+// binary asks for all columns as they are: as text, data alone would be twice as long.
+var binary = pgx.QueryResultFormats{pgx.BinaryFormatCode}
+
 // batch is what take found.
 type batch struct {
 	waiting bool            // some row may go out
@@ -74,7 +77,7 @@ func (r *Relay) take(ctx context.Context, force bool) (*batch, error) {
 			limit $4::bigint
 		) o on true
 		order by o.id`,
-		unprepared, relayName, r.holder, r.cfg.LeaseTimeout.Seconds(), r.cfg.BatchSize, r.parkedIDs(), force)
+		unprepared, binary, relayName, r.holder, r.cfg.LeaseTimeout.Seconds(), r.cfg.BatchSize, r.parkedIDs(), force)
 	if err != nil {
 		return nil, fmt.Errorf("take a batch from the outbox: %w", err)
 	}
