@@ -10,7 +10,7 @@ PACKAGES = $(addsuffix /...,$(filter %/e2e,$(DIRS)) $(filter-out %/e2e,$(DIRS)))
 
 .PHONY: help
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*## ' Makefile | awk -F ':.*## ' '{ printf "  make %-6s %s\n", $$1, $$2 }'
+	@grep -hE '^[a-z-]+:.*## ' Makefile | awk -F ':.*## ' '{ printf "  make %-11s %s\n", $$1, $$2 }'
 
 .PHONY: up
 up: servers ## run the whole system without Docker (docker compose up --build runs it with Docker)
@@ -38,8 +38,19 @@ chaos: servers ## random faults under load for DURATION (2m), the same ones for 
 	@mkdir -p .fanout/bin && go test -c -o .fanout/bin/chaos ./e2e
 	@cd e2e && DURATION=$(or $(DURATION),2m) SEED=$(SEED) ../.fanout/bin/chaos -test.run '^TestChaos$$' -test.timeout 0 -test.v
 
+# bench/ is no part of go.work: what it measures beside us must not decide which versions we use.
+BENCH = mkdir -p .fanout/bin && (cd bench && GOWORK=off go build -buildvcs=false -o ../.fanout/bin/bench .) && .fanout/bin/bench
+
 .PHONY: bench
-bench: servers ## all benchmarks
+bench: servers ## this project beside others, on the same work in the same run (ARGS="-only consume", "-h")
+	@$(BENCH) $(ARGS)
+
+.PHONY: bench-quick
+bench-quick: servers ## the same, a fifth of the work once: an impression in two minutes
+	@$(BENCH) -quick $(ARGS)
+
+.PHONY: microbench
+microbench: servers ## the benchmarks beside the code, for benchstat
 	go test -run '^$$' -bench . -benchmem -timeout 60m $(PACKAGES)
 
 .PHONY: lint
@@ -47,7 +58,8 @@ lint: ## gofmt, vet, staticcheck, tidy modules, and each module on its own
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "gofmt -w these:"; echo "$$unformatted"; exit 1; fi
 	go vet $(PACKAGES)
 	go run $(STATICCHECK) $(PACKAGES)
-	@for dir in $(DIRS); do \
+	cd bench && GOWORK=off go vet ./... && GOWORK=off go run $(STATICCHECK) ./...
+	@for dir in $(DIRS) $(CURDIR)/bench; do \
 		echo "go mod tidy -diff, go build ./... in $$dir" && cd "$$dir" && \
 		GOWORK=off go mod tidy -diff && GOWORK=off go build -buildvcs=false -o /dev/null ./... || exit 1; \
 	done

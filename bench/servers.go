@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/redis/go-redis/v9"
+
+	"example.com/orderfanout/internal/localserver"
+	"example.com/orderfanout/migrations"
+)
+
+// servers are where the works run.
+type servers struct {
+	redisURL, postgresURL string // as one who may do everything
+	bin                   string // where the services' programs are
+}
+
+const database = "bench"
+
+// postgresSettings leave fsync on. Checkpoints are the same for all: none in the middle of a run.
+var postgresSettings = []string{"max_connections=300", "shared_buffers=256MB", "max_wal_size=8GB", "checkpoint_timeout=30min"}
+
+// startServers starts a Redis with an append-only file (fsync every second) and a Postgres with fsync, and applies the
+// project's migrations.
+func startServers(ctx context.Context, dir string) (s *servers, stop func(), err error) {
+	r, err := localserver.StartRedis(ctx, localserver.RedisConfig{Dir: filepath.Join(dir, "redis")})
+	if err != nil {
+		return nil, nil, err
+	}
+	p, err := localserver.StartPostgres(ctx, localserver.PostgresConfig{Dir: filepath.Join(dir, "postgres"), Settings: postgresSettings})
+	if err != nil {
+		_ = r.Kill()
+		return nil, nil, err
+	}
+	stop = func() {
+		_ = r.Kill()
+		_ = p.Stop()
+		_ = os.RemoveAll(dir)
+	}
+	s = &servers{redisURL: r.URL(), postgresURL: p.DatabaseURL(database, "postgres", p.Password()), bin: filepath.Join(dir, "bin")}
+	conn, err := pgx.Connect(ctx, p.URL())
+	if err != nil {
+		stop()
+		return nil, nil, err
+	}
+	defer conn.Close(ctx)
+	if _, err := conn.Exec(ctx, "create database "+database); err != nil {
+		stop()
+		return nil, nil, err
+	}
+	if err := migrations.Apply(ctx, s.postgresURL, slog.New(slog.DiscardHandler)); err != nil {
+		stop()
+		return nil, nil, err
+	}
+	return s, stop, nil
+}
+
+// as is the database's URL for one of the project's roles.
+func (s *servers) as(role string) string {
+	u, err := url.Parse(s.postgresURL)
+	if err != nil {
+		panic(err) // we made it
+	}
+	u.User = url.UserPassword(role, role)
+	return u.String()
+}
+
+// options are for a new Redis client.
+func (s *servers) options() *redis.Options {
+	o, err := redis.ParseURL(s.redisURL)
+	if err != nil {
+		panic(err) // we made it
+	}
+	return o
+}
+
+// clear empties both servers between two runs.
+func (s *servers) clear(ctx context.Context) error {
+	client := redis.NewClient(s.options())
+	defer client.Close()
+	if err := client.FlushAll(ctx).Err(); err != nil {
+		return err
+	}
+	conn, err := pgx.Connect(ctx, s.postgresURL)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	_, err = conn.Exec(ctx, `
+		do $$
+		declare name text;
+		begin
+			for name in select quote_ident(tablename) from pg_tables where schemaname = 'public' and tablename not like '%migration%' loop
+				execute 'truncate ' || name || ' cascade';
+			end loop;
+		end $$`)
+	if err != nil {
+		return fmt.Errorf("truncate: %w", err)
+	}
+	_, err = conn.Exec(ctx, "checkpoint")
+	return err
+}
