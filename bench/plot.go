@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"html"
 	"math"
+	"slices"
+	"strings"
 )
 
-// plot draws the rates of all works as bars on a logarithmic scale, in SVG.
+// plot draws the rates of all works but those on latency as bars on a logarithmic scale, in SVG.
 func plot(r report) []byte {
+	r.Works = slices.DeleteFunc(slices.Clone(r.Works), func(w summary) bool { return w.Lines[0].P50 > 0 })
 	const left, width, bar, gap, head = 250, 560, 16, 4, 30
 	height := 40
 	for _, w := range r.Works {
@@ -25,10 +28,10 @@ func plot(r report) []byte {
 	for _, w := range r.Works {
 		text(4, y+18, "start", `font-weight="bold"`, w.Work+", "+w.Unit)
 		y += head
-		for i, l := range w.Lines {
+		for _, l := range w.Lines {
 			long := int(width * (math.Log10(max(l.Rate, 100)) - least) / (most - least))
 			colour := "#9aa5b1"
-			if i == 0 {
+			if strings.HasPrefix(l.Name, "ours") {
 				colour = "#2563eb"
 			}
 			text(left-6, y+bar-4, "end", "", l.Name)
