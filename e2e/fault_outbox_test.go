@@ -209,3 +209,37 @@ func TestF31BacklogWithoutTraffic(t *testing.T) {
 	s.balanced(f.analytics, 0)
 	s.blameless()
 }
+
+// TestF32OldRows: after a long outage the outbox has many rows that went out long ago, and some as old that never did. The first
+// are removed in small batches, the others are published, and an order that comes meanwhile does not wait.
+func TestF32OldRows(t *testing.T) {
+	t.Parallel()
+	long(t)
+	s := newSystem(t)
+	s.exec(`
+		create table deletions (n int);
+		create function note_deletion() returns trigger language plpgsql security definer as
+			'begin insert into public.deletions select count(*) from gone; return null; end';
+		create trigger deletion after delete on outbox referencing old table as gone for each statement execute function note_deletion();
+		insert into outbox (event_id, source, type, time, subject, partition_key, data_content_type, data_schema, trace_parent, data, created_at, published_at, entry_id)
+		select case when i % 5000 = 0 then 'unsent-' else 'sent-' end || i, '/orders', 'other.v1', now() - interval '30 days', '', '', '', '', '', '{}',
+		       now() - interval '30 days', case when i % 5000 > 0 then now() - interval '30 days' end, case when i % 5000 > 0 then '1-1' end
+		from generate_series(1, 50000) i`)
+	orders := s.run("orders", "o")
+	began := time.Now()
+	s.mustPost(orders, "c-1", 1)
+	s.eventually("the new order is in the stream, and what never went out", func() bool { return len(s.entries()) == 1+10 })
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("the new order took %s", took)
+	}
+	s.eventually("what went out long ago is removed", func() bool { return s.count("select count(*) from outbox where event_id like 'sent-%'") == 0 })
+	if n := s.count("select count(*) from outbox where event_id like 'unsent-%' and published_at is not null"); n != 10 {
+		t.Errorf("%d of 10 old rows that never went out are published", n)
+	}
+	if sum, most := s.count("select sum(n) from deletions"), s.count("select max(n) from deletions"); sum != 50_000-10 || most > 1000 {
+		t.Errorf("%d rows were removed, up to %d at once; want %d, up to 1000", sum, most, 50_000-10)
+	}
+	if copies := s.entriesByEvent(); len(copies) != 11 {
+		t.Errorf("%d events in the stream, want 11 once each", len(copies))
+	}
+}
