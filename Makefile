@@ -21,7 +21,7 @@ down: ## remove the data of `make up`, after a question (YES=1: none)
 	@go run -buildvcs=false ./cmd/fanout down $(if $(filter 1,$(YES)),--yes)
 
 .PHONY: test
-test: servers ## the tests of all modules with the race detector, less the long system tests
+test: servers ## the tests of all modules with the race detector, less the fault suite and other long system tests
 	go test -short -race -count=1 -p 3 -parallel 6 -timeout 15m $(PACKAGES)
 
 .PHONY: proof

@@ -56,6 +56,7 @@ func TestF41AddressesThatGiveOrders(t *testing.T) {
 // SMTPUTF8. (Without that offer it is a dead letter at once: shown beside the mailer's code, as are long names.)
 func TestF46AddressesOfAllPeoples(t *testing.T) {
 	t.Parallel()
+	long(t)
 	s := newSystem(t)
 	f := s.runAll()
 	want := map[string]string{

@@ -51,6 +51,7 @@ func TestF16RedisHangs(t *testing.T) {
 // figures, say so; once the lock is gone all is well by itself, and no entry is to blame.
 func TestF16HandlerHangs(t *testing.T) {
 	t.Parallel()
+	long(t)
 	s := newSystem(t)
 	ctx := context.Background()
 	orders, analytics := s.run("orders", "o"), s.run("analytics", "a")

@@ -56,6 +56,7 @@ func TestF45AcceptedButNotTold(t *testing.T) {
 // TestF45KilledAfterTheAnswer: the mailer is killed between the server's yes and its acknowledgement: no second mail.
 func TestF45KilledAfterTheAnswer(t *testing.T) {
 	t.Parallel()
+	long(t)
 	s := newSystem(t)
 	orders, analytics := s.run("orders", "o"), s.run("analytics", "a")
 	s.run("bonus", "b")
@@ -78,6 +79,7 @@ func TestF45KilledAfterTheAnswer(t *testing.T) {
 // failure: nothing is counted, delayed or sent twice.
 func TestF44ConnectionsThatBreak(t *testing.T) {
 	t.Parallel()
+	long(t)
 	s := newSystem(t)
 	smtp := s.smtp(func(_ int, _ string, take func() error) error { return take() })
 	l := s.link(strings.TrimPrefix(smtp, "SMTP_URL=smtp://"))

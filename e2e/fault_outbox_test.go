@@ -32,6 +32,7 @@ func (s *system) entriesByEvent() map[string]int {
 // ids, and the work is done once.
 func TestF20AnswerLost(t *testing.T) {
 	t.Parallel()
+	long(t)
 	s := newSystem(t)
 	l := s.link(s.redis.Addr())
 	var asked, lost atomic.Int64
@@ -185,6 +186,7 @@ func TestF30PublishedNotMarked(t *testing.T) {
 // were ended goes out too; nothing new has to come, and nobody is restarted.
 func TestF31BacklogWithoutTraffic(t *testing.T) {
 	t.Parallel()
+	long(t)
 	s := newSystem(t)
 	f := s.runAll()
 	if err := s.redis.Kill(); err != nil {

@@ -17,6 +17,7 @@ import (
 // goes out without help, within the claim time and ten seconds.
 func TestF06KilledWhileSending(t *testing.T) {
 	t.Parallel()
+	long(t)
 	s := newSystem(t)
 	begun, killed := make(chan bool, 1), make(chan bool)
 	var hang atomic.Bool

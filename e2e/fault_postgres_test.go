@@ -19,6 +19,7 @@ func (s *system) exec(statement string) {
 // blamed or lost, and all is done soon after.
 func TestF24RefusedForAWhile(t *testing.T) {
 	t.Parallel()
+	long(t)
 	s := newSystem(t)
 	f := s.runAll("MAX_ATTEMPTS=2")
 	s.mustPost(f.orders, "c-1", 1)
@@ -64,6 +65,7 @@ func TestF47ManyWorkers(t *testing.T) {
 // restarted.
 func TestF49SchemaChanges(t *testing.T) {
 	t.Parallel()
+	long(t)
 	s := newSystem(t)
 	f := s.runAll()
 	stop := s.load(f.orders, 10*time.Millisecond)
@@ -140,6 +142,7 @@ func TestF50SmallPools(t *testing.T) {
 // clocks change. Each counts on the day of its order in UTC, also for one who catches up later or meets it again.
 func TestF52WhichDay(t *testing.T) {
 	t.Parallel()
+	long(t)
 	s := newSystem(t)
 	s.exec("alter database " + dbName + " set timezone to 'Pacific/Kiritimati'")
 	l := s.link(s.redis.Addr())

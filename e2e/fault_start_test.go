@@ -36,6 +36,7 @@ func (s *system) term2(in *instance) {
 // program is process 1 of its container, not a child of a shell.
 func TestF53GraceTime(t *testing.T) {
 	t.Parallel()
+	long(t)
 	compose, err := os.ReadFile("../docker-compose.yml")
 	if err != nil {
 		t.Fatal(err)
@@ -107,6 +108,7 @@ func TestF55StartsBeforeAll(t *testing.T) {
 // TestF55SchemaLater: the services start on an empty database and are not ready until it is migrated.
 func TestF55SchemaLater(t *testing.T) {
 	t.Parallel()
+	long(t)
 	s := newSystem(t)
 	ctx := context.Background()
 	if _, err := s.db.Exec(ctx, "create database late"); err != nil {

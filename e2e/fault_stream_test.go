@@ -11,6 +11,7 @@ import (
 // their groups again, and stay calm.
 func TestF02GroupGone(t *testing.T) {
 	t.Parallel()
+	long(t)
 	s := newSystem(t)
 	ctx := context.Background()
 	f := s.runAll()
@@ -42,6 +43,7 @@ func TestF02GroupGone(t *testing.T) {
 // TestF02Evicting: a Redis that may evict the stream is named by all who need it, and they are not ready.
 func TestF02Evicting(t *testing.T) {
 	t.Parallel()
+	long(t)
 	s := newSystem(t)
 	if err := s.client.ConfigSet(context.Background(), "maxmemory-policy", "allkeys-lru").Err(); err != nil {
 		t.Fatal(err)
@@ -74,6 +76,7 @@ func TestF02Evicting(t *testing.T) {
 // all again does nothing twice.
 func TestF03StartOfAGroup(t *testing.T) {
 	t.Parallel()
+	long(t)
 	s := newSystem(t)
 	ctx := context.Background()
 	orders := s.run("orders", "o")
