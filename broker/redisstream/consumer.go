@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"net"
 	"sync/atomic"
 	"time"
 
@@ -65,9 +64,9 @@ func (c *Consumer) Check() error {
 	return s.check(time.Now())
 }
 
-// client opens a client of the consumer's own. The engine decides itself what is repeated and when, so go-redis must
+// options are for a client of the consumer's own. The engine decides itself what is repeated and when, so go-redis must
 // not: a repeated write is a second write.
-func (c *Consumer) client(conns int, readTimeout time.Duration, dialled func(net.Conn), onConnect func(context.Context, *redis.Conn) error) *redis.Client {
+func (c *Consumer) options(conns int, onConnect func(context.Context, *redis.Conn) error) *redis.Options {
 	opts := c.opts
 	opts.Protocol = 2    // the reply parser reads RESP2
 	opts.ClientName = "" // OnConnect gives it
@@ -76,20 +75,11 @@ func (c *Consumer) client(conns int, readTimeout time.Duration, dialled func(net
 	opts.MaxIdleConns = 0
 	opts.DialerRetries = 1
 	opts.DialTimeout = 2 * time.Second
-	opts.ReadTimeout = readTimeout
-	opts.WriteTimeout = readTimeout
+	opts.ReadTimeout = answerTime
+	opts.WriteTimeout = answerTime
 	opts.ContextTimeoutEnabled = true
 	opts.OnConnect = onConnect
-	dial := opts.Dialer
-	if dial == nil {
-		dial = redis.NewDialer(&opts)
-	}
-	opts.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := dial(ctx, network, addr)
-		dialled(conn)
-		return conn, err
-	}
-	return redis.NewClient(&opts)
+	return &opts
 }
 
 func (s *session) check(now time.Time) error {

@@ -3,7 +3,6 @@ package redisstream
 import (
 	"context"
 	"log/slog"
-	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,9 +29,9 @@ type session struct {
 	acks  acks
 	plate nameplate
 
-	wire    *wire                                      // the connection that reads, for the reader alone; nil where there is none
-	connect func(dialled func(net.Conn)) *redis.Client // for the wire
-	cmds    *redis.Client
+	reads *redis.Options // of the connection for XREADGROUP alone
+	wire  *wire          // that connection, for the reader alone; nil where there is none
+	cmds  *redis.Client
 
 	readerID   atomic.Int64 // of the connection that reads, for CLIENT UNBLOCK
 	renamed    atomic.Bool  // a connection was made: look at the name again
@@ -55,19 +54,17 @@ func (c *Consumer) open(ctx context.Context, name string) (*session, error) {
 	s.beginCalm.calm = calm{log: log, what: "start an entry"}
 	s.buryCalm.calm = calm{log: log, what: "write a dead letter"}
 	s.outageCalm.calm = calm{log: log, what: "dependency of the handler"}
-	s.cmds = c.client(4, answerTime, func(net.Conn) {}, func(ctx context.Context, cn *redis.Conn) error {
+	s.cmds = redis.NewClient(c.options(4, func(ctx context.Context, cn *redis.Conn) error {
 		s.renamed.Store(true)
 		_, err := s.plate.add(ctx, cn)
 		return err
+	}))
+	s.reads = c.options(1, func(ctx context.Context, cn *redis.Conn) error {
+		s.renamed.Store(true)
+		id, err := s.plate.add(ctx, cn)
+		s.readerID.Store(id)
+		return err
 	})
-	s.connect = func(dialled func(net.Conn)) *redis.Client {
-		return c.client(1, answerTime, dialled, func(ctx context.Context, cn *redis.Conn) error {
-			s.renamed.Store(true)
-			id, err := s.plate.add(ctx, cn)
-			s.readerID.Store(id)
-			return err
-		})
-	}
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	if err := s.plate.check(ctx, s.cmds, true); err != nil {

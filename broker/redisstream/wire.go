@@ -31,7 +31,16 @@ func (s *session) dial(ctx context.Context) (*wire, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	w := &wire{}
-	w.client = s.connect(func(conn net.Conn) { w.conn = conn })
+	opts := *s.reads
+	dial := opts.Dialer
+	if dial == nil {
+		dial = redis.NewDialer(&opts)
+	}
+	opts.Dialer = func(ctx context.Context, network, addr string) (_ net.Conn, err error) {
+		w.conn, err = dial(ctx, network, addr)
+		return w.conn, err
+	}
+	w.client = redis.NewClient(&opts)
 	if err := w.client.Conn().Ping(ctx).Err(); err != nil {
 		_ = w.client.Close()
 		return nil, err
