@@ -10,7 +10,7 @@ import (
 )
 
 func suspect(id string) *entry {
-	e := newEntry(id, []string{"id", id, "type", "t"})
+	e := newEntry(id, pack("id", id, "type", "t"))
 	e.deliveries, e.started = 3, true
 	return e
 }
@@ -32,7 +32,7 @@ func TestSuspectProbesAlone(t *testing.T) {
 	tb.wait(s, 0) // say, it failed; it waits
 	tb.ran(s.run, 1, time.Millisecond)
 	// The next outage, with two runs going on, one of which hangs.
-	x, y := newEntry("2-1", []string{"id", "x", "type", "t"}), newEntry("2-2", []string{"id", "y", "type", "t"})
+	x, y := newEntry("2-1", pack("id", "x", "type", "t")), newEntry("2-2", pack("id", "y", "type", "t"))
 	tb.add([]*entry{x, y})
 	tb.next()
 	tb.next()
@@ -57,7 +57,7 @@ func TestHopelessRunEndsNothingElse(t *testing.T) {
 	cfg := Config{HandlerTimeout: 5 * time.Second, Concurrency: 4, BatchSize: 1}
 	cfg.Handle = func(context.Context, *broker.Delivery) error { return nil }
 	tb := newTable(&cfg)
-	h, s, x := newEntry("1-1", []string{"id", "h", "type", "t"}), suspect("1-2"), newEntry("1-3", []string{"id", "x", "type", "t"})
+	h, s, x := newEntry("1-1", pack("id", "h", "type", "t")), suspect("1-2"), newEntry("1-3", pack("id", "x", "type", "t"))
 	tb.add([]*entry{h})
 	tb.next()
 	tb.mu.Lock()

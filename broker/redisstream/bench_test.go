@@ -92,9 +92,10 @@ func BenchmarkDecode(b *testing.B) {
 			fields = append(fields, string(v))
 		}
 	}
+	raw := pack(fields...)
 	b.ReportAllocs()
 	for b.Loop() {
-		if e := newEntry("1-1", fields); e.bury != nil {
+		if e := newEntry("1-1", raw); e.bury != nil {
 			b.Fatal(e.bury)
 		}
 	}

@@ -22,9 +22,8 @@ const (
 // the worker that runs it.
 type entry struct {
 	broker.Delivery
-	raw  string   // its names and values as they were read: an array in RESP; "" where it was taken over:
-	list []string // then they are here
-	bury *burial  // set: goes to the dead letters without another run
+	raw  string  // its names and values, an array in RESP as it was read
+	bury *burial // set: goes to the dead letters without another run
 
 	state    state
 	epoch    uint64    // of the group when it was read
@@ -60,31 +59,30 @@ const (
 	deadDeliveries = "max_deliveries"
 )
 
-// newEntry makes an entry of its names and values. One without an id or a type is made ready for the dead letters.
-func newEntry(id string, fields []string) *entry {
-	e := &entry{list: fields, deliveries: 1, started: true}
-	e.EntryID, e.Event = id, decode(fields)
-	e.check(len(fields))
-	return e
-}
-
-// check makes a malformed entry ready for the dead letters.
-func (e *entry) check(fields int) {
+// newEntry decodes an entry. One without an id or a type is made ready for the dead letters.
+func newEntry(id, raw string) *entry {
+	e := &entry{raw: raw, deliveries: 1, started: true}
+	e.EntryID = id
+	r := reply{raw}
+	n, _ := r.array()
+	for i := 0; i+1 < n; i += 2 {
+		name, _ := r.text()
+		value, _ := r.text()
+		setField(&e.Event, name, value)
+	}
 	switch {
-	case fields%2 != 0:
+	case n%2 != 0 && n > 0:
 		e.bury = &burial{deadMalformed, "odd number of names and values"}
 	case e.ID == "":
 		e.bury = &burial{deadMalformed, "no id"}
 	case e.Type == "":
 		e.bury = &burial{deadMalformed, "no type"}
 	}
+	return e
 }
 
 // fields are the entry's names and values.
 func (e *entry) fields() []string {
-	if e.raw == "" {
-		return e.list
-	}
 	r := reply{e.raw}
 	n, _ := r.array()
 	fields := make([]string, max(n, 0))

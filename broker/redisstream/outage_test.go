@@ -280,7 +280,7 @@ func TestCheck(t *testing.T) {
 		t.Errorf("got %v for handlers that only put off, want so", err)
 	}
 	hang := newTable(&c.cfg)
-	hang.add([]*entry{newEntry("1-1", []string{"id", "a", "type", "t"})})
+	hang.add([]*entry{newEntry("1-1", pack("id", "a", "type", "t"))})
 	if err := hang.check(time.Now().Add(time.Minute)); err == nil {
 		t.Error("green with an entry that nobody runs")
 	}

@@ -115,7 +115,7 @@ func (s *session) take(ctx context.Context, a takeArgs) (next string, err error)
 		if err != nil {
 			return a.start, err
 		}
-		if len(e.list) == 0 {
+		if len(e.fields()) == 0 {
 			s.report(&e.Delivery, broker.Lost, 0, errBodyGone)
 			continue
 		}
@@ -166,7 +166,7 @@ func takenEntry(item any) (e *entry, owner string, err error) {
 	for i, v := range values {
 		fields[i], _ = v.(string)
 	}
-	e = newEntry(id, fields)
+	e = newEntry(id, pack(fields...))
 	e.deliveries, e.started = int(deliveries), false
 	e.failures, e.failed = int(failures), failures > 0
 	if wait > 0 {

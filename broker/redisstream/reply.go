@@ -78,17 +78,18 @@ func (r *reply) entry() (*entry, error) {
 		}
 	}
 	own := reply{strings.Clone(whole.rest[:len(whole.rest)-len(r.rest)])}
-	e := &entry{deliveries: 1, started: true}
-	e.EntryID, _ = own.text()
-	e.raw = own.rest
-	_, _ = own.array()
-	for i := 0; i+1 < count; i += 2 {
-		name, _ := own.text()
-		value, _ := own.text()
-		setField(&e.Event, name, value)
+	id, _ := own.text()
+	return newEntry(id, own.rest), nil
+}
+
+// pack writes texts as an array in RESP, as a server does.
+func pack(texts ...string) string {
+	raw := []byte("*" + strconv.Itoa(len(texts)) + "\r\n")
+	for _, t := range texts {
+		raw = append(strconv.AppendInt(append(raw, '$'), int64(len(t)), 10), "\r\n"...)
+		raw = append(append(raw, t...), "\r\n"...)
 	}
-	e.check(max(count, 0))
-	return e, nil
+	return string(raw)
 }
 
 // array reads the head of an array; a nil array has length -1.

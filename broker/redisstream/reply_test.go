@@ -47,7 +47,7 @@ func FuzzParseEntries(f *testing.F) {
 			if (e.ID == "" || e.Type == "" || len(fields)%2 != 0) != (e.bury != nil) {
 				t.Errorf("%q: malformed and not, or the other way round", fields)
 			}
-			if again := newEntry(e.EntryID, fields); !reflect.DeepEqual(again.Event, e.Event) || (again.bury == nil) != (e.bury == nil) {
+			if again := newEntry(e.EntryID, pack(fields...)); !reflect.DeepEqual(again.Event, e.Event) || (again.bury == nil) != (e.bury == nil) {
 				t.Errorf("%q: read as %+v, taken over as %+v", fields, e.Event, again.Event)
 			}
 		}

@@ -4,7 +4,6 @@ import (
 	"container/heap"
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 )
@@ -73,7 +72,7 @@ func (t *table) add(entries []*entry) {
 	for _, e := range entries {
 		e.epoch = t.epoch
 		if have := t.held[e.EntryID]; have != nil {
-			if slices.Equal(have.fields(), e.fields()) {
+			if have.raw == e.raw {
 				have.epoch, have.renewed = t.epoch, e.renewed
 				continue
 			}

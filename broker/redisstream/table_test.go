@@ -77,7 +77,7 @@ func TestCheckAfterAQuietTime(t *testing.T) {
 	t.Parallel()
 	cfg := Config{HandlerTimeout: 5 * time.Second, Concurrency: 1}
 	tb := newTable(&cfg)
-	e := newEntry("1-1", []string{"id", "a", "type", "t"})
+	e := newEntry("1-1", pack("id", "a", "type", "t"))
 	tb.add([]*entry{e})
 	tb.next()
 	tb.wait(e, time.Minute)
@@ -180,7 +180,7 @@ func TestOutageOfTheOnlyQueuedEntry(t *testing.T) {
 	t.Parallel()
 	cfg := Config{HandlerTimeout: 5 * time.Second, Concurrency: 1}
 	tb := newTable(&cfg)
-	tb.add([]*entry{newEntry("1-1", []string{"id", "bad", "type", "t"})})
+	tb.add([]*entry{newEntry("1-1", pack("id", "bad", "type", "t"))})
 	batch := tb.next()
 	tb.unavailable(batch, errors.New("421 for this one alone"))
 	tb.mu.Lock()

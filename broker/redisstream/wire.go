@@ -21,7 +21,6 @@ type wire struct {
 	client *redis.Client
 	conn   net.Conn
 	in     *bufio.Reader
-	out    []byte
 	answer []byte    // the last reply
 	asked  time.Time // when the read was sent that has no reply yet; zero where there is none
 }
@@ -54,16 +53,11 @@ func (w *wire) close() { _ = w.client.Close() }
 
 // ask sends a command that waits for entries for up to block.
 func (w *wire) ask(args ...string) error {
-	w.out = append(strconv.AppendInt(append(w.out[:0], '*'), int64(len(args)), 10), "\r\n"...)
-	for _, arg := range args {
-		w.out = append(strconv.AppendInt(append(w.out, '$'), int64(len(arg)), 10), "\r\n"...)
-		w.out = append(append(w.out, arg...), "\r\n"...)
-	}
 	w.asked = time.Now()
 	if err := w.conn.SetDeadline(w.asked.Add(block + answerTime)); err != nil {
 		return err
 	}
-	_, err := w.conn.Write(w.out)
+	_, err := io.WriteString(w.conn, pack(args...)) // a command is an array too
 	return err
 }
 
