@@ -2,6 +2,7 @@ package event
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"reflect"
 	"strings"
@@ -114,4 +115,25 @@ func FuzzDecodeOrderPlaced(f *testing.F) {
 			t.Fatalf("%+v written and read is %+v", o, back)
 		}
 	})
+}
+
+// BenchmarkDecodeOrderPlaced beside encoding/json, which checks less.
+func BenchmarkDecodeOrderPlaced(b *testing.B) {
+	data, err := golden.Encode()
+	if err != nil {
+		b.Fatal(err)
+	}
+	for name, decode := range map[string]func() error{
+		"ours":          func() error { _, err := DecodeOrderPlaced(data); return err },
+		"encoding/json": func() error { return json.Unmarshal(data, new(OrderPlaced)) },
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := decode(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
 }

@@ -287,8 +287,9 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// An order that is lost for a group ends it, once that was seen for a while, as check would end.
-func TestFollowALostOrder(t *testing.T) {
+// newLostOrder is a world with an order that bonus has acknowledged without doing it.
+func newLostOrder(t *testing.T) *world {
+	t.Helper()
 	w := newWorld(t)
 	w.accept()
 	entry := w.publish()
@@ -297,7 +298,13 @@ func TestFollowALostOrder(t *testing.T) {
 		w.ack(g, entry)
 	}
 	w.do("XREADGROUP GROUP bonus one STREAMS orders >")
-	w.ack("bonus", entry) // and did nothing
+	w.ack("bonus", entry)
+	return w
+}
+
+// An order that is lost for a group ends it, once that was seen for a while, as check would end.
+func TestFollowALostOrder(t *testing.T) {
+	w := newLostOrder(t)
 	began := time.Now()
 	r := w.want(2, "bonus: LOST", "follow", testOrder)
 	if took := time.Since(began); took < lostFor {
@@ -311,15 +318,7 @@ func TestFollowALostOrder(t *testing.T) {
 
 // An order that is lost in some looks only is not.
 func TestFollowAnOrderThatComesBack(t *testing.T) {
-	w := newWorld(t)
-	w.accept()
-	entry := w.publish()
-	for _, g := range []string{"mailer", "analytics"} {
-		w.work(g)
-		w.ack(g, entry)
-	}
-	w.do("XREADGROUP GROUP bonus one STREAMS orders >")
-	w.ack("bonus", entry)
+	w := newLostOrder(t)
 	time.AfterFunc(lostFor/2, func() { w.work("bonus") })
 	r := w.want(0, "bonus: credited 25 points", "follow", testOrder)
 	if strings.Contains(r.out, "LOST") {
