@@ -70,13 +70,20 @@ func signal(ch chan<- struct{}) {
 }
 
 // Run publishes, and deletes what is older than Retention, until ctx is done. Then it finishes the turn that it is
-// in (PublishTimeout and a few statements at most), gives the lease up and returns nil. Call it once.
+// in, takes one more where it was woken since, gives the lease up and returns nil: twice PublishTimeout and a few statements
+// at most. Call it once.
 func (r *Relay) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { r.listen(ctx) })
 	wg.Go(func() { r.deleteOld(ctx) })
 	r.takeTurns(ctx)
-	r.stop(context.WithoutCancel(ctx))
+	last := context.WithoutCancel(ctx)
+	select {
+	case <-r.wake: // for a row that was committed before the end, and that nobody else may come for
+		r.turn(last, true)
+	default:
+	}
+	r.stop(last)
 	wg.Wait()
 	return nil
 }

@@ -165,6 +165,34 @@ func TestSchemaChange(t *testing.T) {
 	}
 }
 
+// A row that was committed while the last turn was under way goes out before the relay ends.
+func TestWokenBeforeTheEnd(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	entered, leave := w.holdFirst()
+	defer leave()
+	relay, err := outbox.NewRelay(w.pool, w, w.config(never))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- relay.Run(ctx) }()
+	w.add(t, "a")
+	relay.Wake()
+	<-entered
+	w.add(t, "b")
+	relay.Wake()
+	cancel()
+	leave()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	w.wantEntries(t, []string{"a", "b"})
+	w.waitPublished(t)
+}
+
 // On its way out a relay sees its batch through and lets the others begin at once.
 func TestRunDrains(t *testing.T) {
 	t.Parallel()
