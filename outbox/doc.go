@@ -26,9 +26,10 @@
 // Events go out in the order of their rows, save for rows that were set aside and rows that are published again.
 //
 // The tables are outbox and outbox_relay of migrations/0001_init.up.sql. A quiet event costs two statements: one that takes the
-// lease and the rows, one that marks the rows and gives the lease up. All statements name their parameters' types and are sent
-// unprepared, so that a change of the schema breaks no cached plan and a transaction pooler does no harm (behind one, LISTEN hears nothing and the
-// sweep does its work).
+// lease and the rows, one that marks the rows, reads what came meanwhile, and where that is nothing gives the lease up. Both are prepared,
+// and committed without waiting for the disk. All statements name the types of their parameters and results, so that a change of the
+// schema breaks no cached plan. Behind a transaction pooler that knows no prepared statements, set default_query_exec_mode in the pool's
+// address (https://pkg.go.dev/github.com/jackc/pgx/v5#ParseConfig); LISTEN hears nothing there, and the sweep does its work.
 //
 // A role per file:
 //

@@ -30,6 +30,7 @@ type Relay struct {
 	database, broker calm
 	heard            time.Time        // when the broker last answered
 	force            bool             // take the lease even where no row waits: the broker lost its tail
+	ahead            *batch           // read already: the next to be published
 	unmarked         *published       // acknowledged by the broker, but not yet written down
 	parked           map[int64]parked // rows that the broker refuses, by id
 	tried            int              // where the next single pass begins in its batch
@@ -119,7 +120,7 @@ func (r *Relay) takeTurns(ctx context.Context) {
 // stop writes down what is not yet, and lets the others begin at once.
 func (r *Relay) stop(ctx context.Context) {
 	if r.unmarked != nil {
-		if _, err := r.mark(ctx, r.unmarked); err != nil {
+		if _, err := r.mark(ctx, r.unmarked, leave{ids: r.parkedIDs()}); err != nil {
 			r.cfg.Logger.Warn("outbox: events will be published again: they could not be marked",
 				"events", len(r.unmarked.ids), "error", err.Error())
 		}

@@ -26,7 +26,7 @@ func (r *Relay) publishSingly(ctx context.Context, b *batch, cause error) (*publ
 	if _, err := r.ask(ctx, nil, b.known); err != nil {
 		return nil, cause // nobody is there, no row is to blame
 	}
-	p := &published{position: b.known, more: b.more}
+	p := &published{position: b.known}
 	var refused []int
 	first := r.tried
 	if first >= len(b.ids) {
@@ -57,9 +57,7 @@ func (r *Relay) publishSingly(ctx context.Context, b *batch, cause error) (*publ
 			r.park(b.ids[i], b.events[i].ID, err)
 		}
 	}
-	// What was not tried, and what could not be parked, still waits.
-	p.more = b.more || len(p.ids) < len(b.ids)
-	return p, nil
+	return p, nil // what was not tried, and what could not be parked, still waits
 }
 
 func (r *Relay) publishOne(ctx context.Context, b *batch, i int, p *published) error {

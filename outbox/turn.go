@@ -19,40 +19,64 @@ type next struct {
 	again bool          // then go on at once, rather than wait to be woken
 }
 
-// turn takes the lease and a batch, publishes it, and marks it. own says that a row of this process waits.
+// turn publishes one batch and marks it. Where there are many, the database and the broker work at the same time: while the broker
+// takes one batch, the database marks the one before and reads the one after. own says that a row of this process waits.
 func (r *Relay) turn(ctx context.Context, own bool) next {
-	if r.unmarked != nil {
+	b := r.ahead
+	r.ahead = nil
+	if b == nil && r.unmarked != nil {
 		// Marking comes first: taken again, these rows would go out twice.
-		return r.finish(ctx, r.unmarked)
+		return r.settle(ctx, r.unmarked, leave{ids: r.parkedIDs()})
 	}
-	asked := time.Now()
-	b, err := r.take(ctx, r.force)
-	if err != nil {
-		return r.databaseFailed(err)
-	}
-	r.databaseWorked()
-	if !b.held {
-		if b.waiting {
-			return r.refused(ctx, own)
+	if b == nil {
+		var err error
+		if b, err = r.take(ctx, r.force); err != nil {
+			return r.databaseFailed(err)
 		}
-		r.force = false
-		return r.probe(ctx, b.known)
+		r.databaseWorked()
+		if !b.held {
+			if b.waiting {
+				return r.refused(ctx, own)
+			}
+			r.force = false
+			return r.probe(ctx, b.known)
+		}
 	}
-	// The lease ends later than this on the database's clock. A process that was frozen meanwhile publishes nothing.
-	limited, cancel := context.WithDeadline(ctx, asked.Add(r.cfg.LeaseTimeout))
-	defer cancel()
 	if len(b.ids) > 0 {
 		crash.At(crash.RelayTook)
 	}
+	beside := make(chan struct{})
+	if b.more {
+		before, others := r.unmarked, leave{ids: append(r.parkedIDs(), b.ids...), onTheWay: true}
+		if before == nil {
+			before = &published{ids: []int64{}, position: b.known}
+		}
+		go func() {
+			defer close(beside)
+			r.settle(ctx, before, others)
+		}()
+	} else {
+		close(beside)
+	}
+	// The lease ends later than this on the database's clock. A process that was frozen meanwhile publishes nothing.
+	limited, cancel := context.WithDeadline(ctx, b.until)
+	defer cancel()
 	p, err := r.publish(limited, b)
+	<-beside
 	if err != nil {
+		r.ahead = nil // this batch comes first
 		return r.publishFailed(ctx, err)
 	}
 	if len(b.ids) > 0 {
 		crash.At(crash.RelayPublished)
 	}
 	r.brokerWorked()
-	return r.finish(ctx, p)
+	if r.ahead != nil && len(p.ids) == len(b.ids) && !p.lost {
+		r.unmarked, r.ahead.known = p, p.position
+		return next{again: true}
+	}
+	r.ahead = nil // what is left of this batch, or was lost, comes first
+	return r.settle(ctx, p.with(r.unmarked), leave{ids: r.parkedIDs()})
 }
 
 // publish gives the batch to the broker, as a whole or, where it refuses that, row by row.
@@ -65,7 +89,7 @@ func (r *Relay) publish(ctx context.Context, b *batch) (*published, error) {
 		return r.publishSingly(ctx, b, err)
 	}
 	r.tried = 0
-	return &published{ids: b.ids, entryIDs: receipt.EntryIDs, position: receipt.Position, lost: receipt.Lost, more: b.more}, nil
+	return &published{ids: b.ids, entryIDs: receipt.EntryIDs, position: receipt.Position, lost: receipt.Lost}, nil
 }
 
 // ask is Publish within PublishTimeout. Without events the broker only compares itself with known.
@@ -81,9 +105,10 @@ func timedOut(err error) bool {
 	return errors.As(err, &t) && t.Timeout()
 }
 
-// finish marks what was published. Where that cannot be done now, it is remembered for the next turn.
-func (r *Relay) finish(ctx context.Context, p *published) next {
-	m, err := r.mark(ctx, p)
+// settle marks what was published and reads what comes next, without the rows in leave. Where that cannot be done now, what was
+// published is remembered for the next turn.
+func (r *Relay) settle(ctx context.Context, p *published, leave leave) next {
+	m, err := r.mark(ctx, p, leave)
 	if err != nil {
 		r.unmarked = p
 		return r.databaseFailed(err)
@@ -102,7 +127,8 @@ func (r *Relay) finish(ctx context.Context, p *published) next {
 		r.cfg.Logger.Warn("outbox: the broker may have lost its tail, events are published again",
 			"events", m.republished, "window_ms", r.cfg.RepublishWindow.Milliseconds())
 	}
-	return next{again: p.more || p.lost}
+	r.ahead = m.ahead
+	return next{again: m.ahead != nil}
 }
 
 // refused tells whoever has the lease about this process's row. It may have looked before the row was there.

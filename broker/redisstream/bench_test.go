@@ -84,10 +84,13 @@ func BenchmarkBare(b *testing.B) {
 
 func BenchmarkDecode(b *testing.B) {
 	fields := make([]string, 0, 24)
-	for _, v := range encode((&world{}).event(7)) {
+	ev := (&world{}).event(7)
+	for _, v := range xadd(testStream, &ev)[3:] {
 		switch v := v.(type) {
 		case string:
 			fields = append(fields, v)
+		case *string:
+			fields = append(fields, *v)
 		case []byte:
 			fields = append(fields, string(v))
 		}

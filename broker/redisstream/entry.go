@@ -157,26 +157,28 @@ func setField(ev *broker.Event, name, value string) {
 	}
 }
 
-// encode returns the fields of an event, leaving out attributes that are not set, as CloudEvents asks.
-func encode(ev broker.Event) []any {
-	out := make([]any, 0, 24)
-	add := func(name, value string) {
-		if value != "" {
-			out = append(out, name, value)
-		}
-	}
-	add(fieldSpecVersion, "1.0")
-	add(fieldID, ev.ID)
-	add(fieldSource, ev.Source)
-	add(fieldType, ev.Type)
+// xadd returns the command that appends ev to stream: the attributes that are set, as CloudEvents asks, and the data. Texts are
+// pointers into ev, since a string in an interface is an allocation.
+func xadd(stream any, ev *broker.Event) []any {
+	args := append(make([]any, 0, 27), "XADD", stream, "*", fieldSpecVersion, "1.0")
+	args = appendText(args, fieldID, &ev.ID)
+	args = appendText(args, fieldSource, &ev.Source)
+	args = appendText(args, fieldType, &ev.Type)
 	if !ev.Time.IsZero() {
-		add(fieldTime, ev.Time.UTC().Format(time.RFC3339Nano))
+		args = append(args, fieldTime, ev.Time.UTC().Format(time.RFC3339Nano))
 	}
-	add(fieldSubject, ev.Subject)
-	add(fieldPartitionKey, ev.PartitionKey)
-	add(fieldDataContentType, ev.DataContentType)
-	add(fieldDataSchema, ev.DataSchema)
-	add(fieldTraceParent, ev.TraceParent)
-	add(fieldOnlyGroup, ev.OnlyGroup)
-	return append(out, fieldData, ev.Data)
+	args = appendText(args, fieldSubject, &ev.Subject)
+	args = appendText(args, fieldPartitionKey, &ev.PartitionKey)
+	args = appendText(args, fieldDataContentType, &ev.DataContentType)
+	args = appendText(args, fieldDataSchema, &ev.DataSchema)
+	args = appendText(args, fieldTraceParent, &ev.TraceParent)
+	args = appendText(args, fieldOnlyGroup, &ev.OnlyGroup)
+	return append(args, fieldData, ev.Data)
+}
+
+func appendText(args []any, name any, value *string) []any {
+	if *value == "" {
+		return args
+	}
+	return append(args, name, value)
 }

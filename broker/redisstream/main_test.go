@@ -50,7 +50,7 @@ func (w *world) add(n int) []string {
 		ev := w.event(w.added)
 		w.added++
 		ids[i] = ev.ID
-		pipe.Do(context.Background(), append([]any{"XADD", testStream, "*"}, encode(ev)...)...)
+		pipe.Do(context.Background(), xadd(testStream, &ev)...)
 	}
 	if _, err := pipe.Exec(context.Background()); err != nil {
 		w.Fatal(err)

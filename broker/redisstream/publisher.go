@@ -69,8 +69,9 @@ func (p *Publisher) Publish(ctx context.Context, events []broker.Event, known br
 	server := pipe.Do(ctx, "INFO", "server")
 	before := pipe.Do(ctx, "XINFO", "STREAM", p.cfg.Stream)
 	adds := make([]*redis.Cmd, len(events))
-	for i, ev := range events {
-		adds[i] = pipe.Do(ctx, append([]any{"XADD", p.cfg.Stream, "*"}, encode(ev)...)...)
+	stream := any(p.cfg.Stream)
+	for i := range events {
+		adds[i] = pipe.Do(ctx, xadd(stream, &events[i])...)
 	}
 	_, _ = pipe.Exec(ctx) // XINFO fails where there is no stream yet; the commands are looked at one by one
 	info, err := server.Text()

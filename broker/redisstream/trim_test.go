@@ -17,7 +17,7 @@ func (w *world) old(n int, at time.Time) {
 	for i := range n {
 		ev := w.event(i)
 		ev.Time = at
-		pipe.Do(context.Background(), append([]any{"XADD", testStream, "*"}, encode(ev)...)...)
+		pipe.Do(context.Background(), xadd(testStream, &ev)...)
 	}
 	if _, err := pipe.Exec(context.Background()); err != nil {
 		w.Fatal(err)

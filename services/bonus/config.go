@@ -4,7 +4,6 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 
@@ -67,9 +66,5 @@ func readDatabase(r *env.Reader) *pgxpool.Config {
 	if cfg.ConnConfig.RuntimeParams["application_name"] == "" {
 		cfg.ConnConfig.RuntimeParams["application_name"] = "bonus"
 	}
-	// Each statement goes out with its text, in one round trip, and names the types of its parameters. No plan is cached
-	// that a change of the schema could break ("cached plan must not change result type"), and a transaction pooler
-	// never meets a prepared statement that it does not know.
-	cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 	return cfg
 }

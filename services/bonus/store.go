@@ -18,6 +18,8 @@ const consumer = "bonus"
 // store keeps accounts and ledger in Postgres.
 type store struct{ pool *pgxpool.Pool }
 
+// Each result names its type (and collation), so that a prepared statement survives a change of the schema ("cached plan must not change result type").
+
 // creditSQL does the work for a batch, in one statement and so in one transaction:
 //
 //	fresh     marks the events as done and finds those that were not
@@ -44,7 +46,7 @@ const creditSQL = `
 		order by customer_id
 		on conflict (customer_id) do update set balance = a.balance + excluded.balance
 	)
-	select event_id from ledger`
+	select event_id::text collate "C" from ledger`
 
 // credit credits all that were not credited before, or none, and returns their event ids. No event id may be there twice. After
 // an error it is not certain that nothing was done: credit them again.
@@ -92,8 +94,8 @@ type entry struct {
 // are of one moment. A customer without an account has 0 and no entries.
 func (s *store) account(ctx context.Context, customerID string, behind cursor, limit int) (balance int64, entries []entry, err error) {
 	rows, err := s.pool.Query(ctx, `
-		select coalesce(a.balance, 0), coalesce(l.order_id::text, ''), coalesce(l.event_id, ''), coalesce(l.points, 0),
-		       coalesce(l.created_at, 'epoch')
+		select coalesce(a.balance, 0)::bigint, coalesce(l.order_id::text, ''), coalesce(l.event_id, '')::text collate "C",
+		       coalesce(l.points, 0)::bigint, coalesce(l.created_at, 'epoch')::timestamptz
 		from (select $1::text as customer_id) c
 		left join bonus_accounts a on a.customer_id = c.customer_id
 		left join lateral (

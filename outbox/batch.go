@@ -1,0 +1,69 @@
+package outbox
+
+import (
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"example.com/orderfanout/broker"
+)
+
+// batch is what take found.
+type batch struct {
+	waiting bool            // some row may go out
+	held    bool            // the lease is ours
+	known   broker.Position // where the broker stood after the last batch
+	ids     []int64         // empty where the lease is not ours
+	events  []broker.Event
+	more    bool      // there may be rows beyond this batch
+	until   time.Time // publish nothing of it later
+}
+
+// rowColumns are what read takes of a row, if there is one. Each names its type, so that a prepared statement survives a change of the
+// schema ("cached plan must not change result type").
+const rowColumns = `coalesce(o.id, 0)::bigint, coalesce(o.event_id, '')::text collate "C", coalesce(o.source, '')::text,
+	coalesce(o.type, '')::text, coalesce(o.time, 'epoch')::timestamptz, coalesce(o.subject, '')::text, coalesce(o.partition_key, '')::text,
+	coalesce(o.data_content_type, '')::text, coalesce(o.data_schema, '')::text, coalesce(o.trace_parent, '')::text,
+	coalesce(o.only_group, '')::text, o.data::bytea`
+
+// read takes all rows. Each begins with what first takes, the same in all of them, and then has rowColumns; their id is 0 in the one row
+// that is there where no row of the outbox is. A full batch has limit rows.
+func (b *batch) read(rows pgx.Rows, limit int, first ...any) error {
+	b.ids = []int64{} // nil would be NULL, and NULL excludes every row
+	size := 0
+	var id int64
+	var e broker.Event
+	_, err := pgx.ForEachRow(rows, append(first, &id, &e.ID, &e.Source, &e.Type, &e.Time, &e.Subject, &e.PartitionKey,
+		&e.DataContentType, &e.DataSchema, &e.TraceParent, &e.OnlyGroup, &e.Data), func() error {
+		size += len(e.Data)
+		switch {
+		case id == 0:
+		case size > maxBatchBytes && len(b.ids) > 0:
+			b.more = true
+		default:
+			e.Time = e.Time.UTC()
+			b.ids, b.events = append(b.ids, id), append(b.events, e)
+		}
+		e.Data = nil
+		return nil
+	})
+	b.more = b.more || len(b.ids) == limit
+	return err
+}
+
+// settings are for the transaction that they are sent with.
+//
+// The first is to commit without waiting for the disk (https://www.postgresql.org/docs/current/wal-async-commit.html): what a killed
+// Postgres forgets of the last moments is done again. A batch goes out once more, or two relays send the same one.
+//
+// The second is to plan each time. A plan that is kept would be one for the size that the table had then, and an outbox can grow from
+// nothing to a million rows before Postgres looks at it again.
+const settings = `select set_config('synchronous_commit', 'off', true), set_config('plan_cache_mode', 'force_custom_plan', true)`
+
+// transaction is a batch of statements that takes one round trip: pgx sends it with one Sync, so it is a transaction
+// (https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-FLOW-PIPELINING).
+func transaction() *pgx.Batch {
+	b := &pgx.Batch{}
+	b.Queue(settings)
+	return b
+}
