@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"net/url"
 	"time"
 
@@ -29,7 +30,8 @@ type config struct {
 	Redis *redis.Options
 	// Retention has PROCESSED_RETENTION, how long a marker is kept.
 	Retention ops.Retention
-	// Consumer is how the stream is read.
+	// Consumer is how the stream is read: up to 500 events a statement by default, and two statements at a time, so that one is made
+	// ready while Postgres is busy with the other.
 	Consumer redisstream.Config
 }
 
@@ -41,6 +43,8 @@ func readConfig(getenv func(string) string) (config, error) {
 		Redis:    ops.ReadRedis(r),
 		Consumer: ops.ReadConsumer(r, "bonus"),
 	}
+	cfg.Consumer.BatchSize = cmp.Or(cfg.Consumer.BatchSize, 500)
+	cfg.Consumer.Concurrency = cmp.Or(cfg.Consumer.Concurrency, 2)
 	cfg.Retention = ops.ReadRetention(r, cfg.Consumer.LongestBackoff())
 	return cfg, r.Err()
 }
