@@ -1,13 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 	"time"
 
@@ -91,9 +88,11 @@ func (t *times) wait(ctx context.Context) error {
 	}
 }
 
+// lanes are the goroutines of pace.
+const lanes = 16
+
 // pace begins latencyRate a second, each at its time however long those before it take, on a few goroutines.
 func (c *child) pace(t *times, do func(i int) error) error {
-	const lanes = 16
 	start := time.Now()
 	errs := make(chan error, lanes)
 	for lane := range lanes {
@@ -115,105 +114,4 @@ func (c *child) pace(t *times, do func(i int) error) error {
 		err = errors.Join(err, <-errs)
 	}
 	return err
-}
-
-// endToEnd: from a client's POST /orders to the commit of the bonus.
-func endToEnd() work {
-	const ours = "ours, orders and bonus"
-	return work{
-		name: "order to credited", unit: "orders/s",
-		contenders: []contender{
-			{name: ours, settings: "500 a second over HTTP from 16 clients; until the line that bonus logs after its commit", n: 8 * latencyRate, run: oursEndToEnd, verify: wantCredits},
-		},
-		goals: []goal{{who: ours, p50: 3, p99: 15}},
-	}
-}
-
-func oursEndToEnd(ctx context.Context, c *child) error {
-	t := newTimes(c.n)
-	credited := &creditedLines{at: make(map[string]time.Time), numbers: make(map[string]int), t: t}
-	c.output = credited
-	url, stopOrders, err := c.service(ctx, "orders")
-	if err != nil {
-		return err
-	}
-	_, stopBonus, err := c.service(ctx, "bonus", "LOG_LEVEL=info")
-	if err != nil {
-		return errors.Join(err, stopOrders())
-	}
-	conns := make([]*httpConn, 16)
-	for i := range conns {
-		if conns[i], err = dialHTTP(strings.TrimPrefix(url, "http://")); err != nil {
-			return err
-		}
-		defer conns[i].Close()
-	}
-	err = c.measure(func() error {
-		err := c.pace(t, func(i int) error {
-			conn := conns[i%len(conns)] // a lane's own
-			if err := conn.post(i); err != nil {
-				return err
-			}
-			_, rest, _ := bytes.Cut(conn.got, []byte(`"id":"`))
-			id, _, _ := bytes.Cut(rest, []byte(`"`))
-			credited.placed(string(id), i)
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-		return t.wait(ctx)
-	})
-	c.latencies = t.took
-	return errors.Join(err, stopBonus(), stopOrders())
-}
-
-// creditedLines reads the log of bonus.
-type creditedLines struct {
-	t  *times
-	mu sync.Mutex
-	// An order's line may be here before its answer is.
-	at      map[string]time.Time
-	numbers map[string]int
-	rest    []byte
-}
-
-func (l *creditedLines) placed(id string, i int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if at, ok := l.at[id]; ok {
-		l.t.end(i, at)
-		return
-	}
-	l.numbers[id] = i
-}
-
-func (l *creditedLines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.rest = append(l.rest, p...)
-	for {
-		line, rest, ok := bytes.Cut(l.rest, []byte("\n"))
-		if !ok {
-			return len(p), nil
-		}
-		l.line(line)
-		l.rest = rest
-	}
-}
-
-func (l *creditedLines) line(line []byte) {
-	var got struct {
-		Time    time.Time `json:"time"`
-		Outcome string    `json:"outcome"`
-		OrderID string    `json:"order_id"`
-	}
-	if json.Unmarshal(line, &got) != nil || got.Outcome != "done" {
-		return
-	}
-	if i, ok := l.numbers[got.OrderID]; ok {
-		l.t.end(i, got.Time)
-		return
-	}
-	l.at[got.OrderID] = got.Time
 }
