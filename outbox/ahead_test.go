@@ -164,3 +164,47 @@ func TestEndsInABacklog(t *testing.T) {
 	w.start(t, outbox.RelayConfig{BatchSize: 10})
 	w.wantEntries(t, eventIDs(0, 50))
 }
+
+// Postgres is killed a moment after it was told that rows wait again, and while the relay publishes the first of them: it must not
+// have forgotten the others.
+func TestLossIsNotForgotten(t *testing.T) {
+	t.Parallel()
+	w, server := newWorldOfItsOwn(t)
+	relay := w.start(t, outbox.RelayConfig{BatchSize: 10, RepublishWindow: time.Minute, Sweep: time.Hour})
+	w.add(t, eventIDs(0, 60)...)
+	relay.Wake()
+	w.waitMarked(t, 60)
+	w.waitIdle(t)
+	w.exec(t, "checkpoint")
+	w.hookNth(2, func(context.Context) error { return errors.Join(server.Kill(), server.Restart()) })
+	if err := w.client.FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	w.add(t, "after")
+	relay.Wake()
+	w.wantAll(t, append(eventIDs(0, 60), "after"))
+}
+
+// What was published long ago and is marked only now counts as published long ago: what went out just before it may be lost with it.
+func TestLateMarkKeepsTheWindow(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const window = time.Second
+	w.hookNth(2, func(context.Context) error { w.hideLease(t); return nil })
+	relay := w.start(t, outbox.RelayConfig{RepublishWindow: window, Sweep: time.Hour})
+	w.add(t, "first")
+	relay.Wake()
+	w.waitMarked(t, 1)
+	w.add(t, "second")
+	relay.Wake()
+	w.wantEntries(t, []string{"first", "second"})
+	time.Sleep(2 * window) // the database is away for longer than the window
+	if err := w.client.FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	w.showLease(t)
+	w.waitPublished(t)
+	w.add(t, "third")
+	relay.Wake()
+	w.wantAll(t, []string{"first", "second", "third"})
+}

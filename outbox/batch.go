@@ -53,17 +53,19 @@ func (b *batch) read(rows pgx.Rows, limit int, first ...any) error {
 
 // settings are for the transaction that they are sent with.
 //
-// The first is to commit without waiting for the disk (https://www.postgresql.org/docs/current/wal-async-commit.html): what a killed
-// Postgres forgets of the last moments is done again. A batch goes out once more, or two relays send the same one.
+// The first is to commit without waiting for the disk (https://www.postgresql.org/docs/current/wal-async-commit.html), where what a
+// killed Postgres forgets of the last moments is done again: a batch goes out once more, or two relays send the same one.
 //
 // The second is to plan each time. A plan that is kept would be one for the size that the table had then, and an outbox can grow from
 // nothing to a million rows before Postgres looks at it again.
-const settings = `select set_config('synchronous_commit', 'off', true), set_config('plan_cache_mode', 'force_custom_plan', true)`
+const settings = `
+	select set_config('synchronous_commit', case when $1::bool then 'off' else current_setting('synchronous_commit') end, true),
+	       set_config('plan_cache_mode', 'force_custom_plan', true)`
 
 // transaction is a batch of statements that takes one round trip: pgx sends it with one Sync, so it is a transaction
-// (https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-FLOW-PIPELINING).
-func transaction() *pgx.Batch {
+// (https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-FLOW-PIPELINING). It may be one that Postgres can forget.
+func transaction(mayBeForgotten bool) *pgx.Batch {
 	b := &pgx.Batch{}
-	b.Queue(settings)
+	b.Queue(settings, mayBeForgotten)
 	return b
 }

@@ -34,7 +34,7 @@ func (r *Relay) take(ctx context.Context, force bool) (*batch, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	b := &batch{until: time.Now().Add(r.cfg.LeaseTimeout)}
-	tx := transaction()
+	tx := transaction(true)
 	tx.Queue(takeSQL, relayName, r.holder, r.cfg.LeaseTimeout.Seconds(), r.cfg.BatchSize, r.parkedIDs(), force).Query(func(rows pgx.Rows) error {
 		return b.read(rows, r.cfg.BatchSize, &b.waiting, &b.held, &b.known.Server, &b.known.Last)
 	})
@@ -76,13 +76,14 @@ type published struct {
 	ids      []int64
 	entryIDs []string
 	position broker.Position
-	lost     bool // the broker's tail may be gone
+	began    time.Time // when its publishing began: a mark may come much later, and the window of a loss is counted from this
+	lost     bool      // the broker's tail may be gone
 }
 
 // with adds what was published before p, and is not marked either. After a loss that may be lost: it is left to go out again.
 func (p *published) with(before *published) *published {
 	if before != nil && !p.lost {
-		p.ids, p.entryIDs = append(before.ids, p.ids...), append(before.entryIDs, p.entryIDs...)
+		p.ids, p.entryIDs, p.began = append(before.ids, p.ids...), append(before.entryIDs, p.entryIDs...), before.began
 	}
 	return p
 }
@@ -116,7 +117,8 @@ func (r *Relay) mark(ctx context.Context, p *published, leave leave) (marked, er
 	defer cancel()
 	var m marked
 	ahead := &batch{until: time.Now().Add(r.cfg.LeaseTimeout), known: p.position}
-	tx := transaction()
+	// That rows wait again must not be forgotten: what goes out next is not known to come after a loss.
+	tx := transaction(!p.lost)
 	if p.lost {
 		tx.Queue(againSQL, relayName, r.holder, r.cfg.RepublishWindow.Seconds(), p.ids).Exec(func(tag pgconn.CommandTag) error {
 			m.republished = tag.RowsAffected()
@@ -124,7 +126,7 @@ func (r *Relay) mark(ctx context.Context, p *published, leave leave) (marked, er
 		})
 	}
 	tx.Queue(markSQL, relayName, r.holder, p.position.Server, p.position.Last, r.cfg.LeaseTimeout.Seconds(), leave.onTheWay,
-		p.ids, p.entryIDs, leave.ids, r.cfg.BatchSize).Query(func(rows pgx.Rows) error {
+		p.ids, p.entryIDs, leave.ids, r.cfg.BatchSize, time.Since(p.began).Seconds()).Query(func(rows pgx.Rows) error {
 		return ahead.read(rows, r.cfg.BatchSize, &m.held)
 	})
 	if err := r.pool.SendBatch(ctx, tx).Close(); err != nil {
@@ -149,7 +151,7 @@ const markSQL = `
 		where name = $1::text and holder = $2::text
 		returning true as held
 	), marked as (
-		update outbox o set published_at = clock_timestamp(), entry_id = p.entry_id
+		update outbox o set published_at = clock_timestamp() - make_interval(secs => $11::float8), entry_id = p.entry_id
 		from unnest($7::bigint[], $8::text[]) as p (id, entry_id)
 		where o.id = p.id and exists (select from lease)
 	)

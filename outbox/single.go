@@ -26,7 +26,7 @@ func (r *Relay) publishSingly(ctx context.Context, b *batch, cause error) (*publ
 	if _, err := r.ask(ctx, nil, b.known); err != nil {
 		return nil, cause // nobody is there, no row is to blame
 	}
-	p := &published{position: b.known}
+	p := &published{position: b.known, began: time.Now()}
 	var refused []int
 	first := r.tried
 	if first >= len(b.ids) {

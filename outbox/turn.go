@@ -49,7 +49,7 @@ func (r *Relay) turn(ctx context.Context, own bool) next {
 	if b.more {
 		before, others := r.unmarked, leave{ids: append(r.parkedIDs(), b.ids...), onTheWay: true}
 		if before == nil {
-			before = &published{ids: []int64{}, position: b.known}
+			before = &published{ids: []int64{}, position: b.known, began: time.Now()}
 		}
 		go func() {
 			defer close(beside)
@@ -81,6 +81,7 @@ func (r *Relay) turn(ctx context.Context, own bool) next {
 
 // publish gives the batch to the broker, as a whole or, where it refuses that, row by row.
 func (r *Relay) publish(ctx context.Context, b *batch) (*published, error) {
+	began := time.Now()
 	receipt, err := r.ask(ctx, b.events, b.known)
 	if err != nil {
 		if errors.Is(err, broker.ErrFull) || timedOut(err) {
@@ -89,7 +90,7 @@ func (r *Relay) publish(ctx context.Context, b *batch) (*published, error) {
 		return r.publishSingly(ctx, b, err)
 	}
 	r.tried = 0
-	return &published{ids: b.ids, entryIDs: receipt.EntryIDs, position: receipt.Position, lost: receipt.Lost}, nil
+	return &published{ids: b.ids, entryIDs: receipt.EntryIDs, position: receipt.Position, began: began, lost: receipt.Lost}, nil
 }
 
 // ask is Publish within PublishTimeout. Without events the broker only compares itself with known.

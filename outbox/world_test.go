@@ -18,6 +18,7 @@ import (
 	"example.com/orderfanout/broker/redisstream"
 	"example.com/orderfanout/internal/localserver"
 	"example.com/orderfanout/internal/localserver/servertest"
+	"example.com/orderfanout/migrations"
 	"example.com/orderfanout/outbox"
 )
 
@@ -53,9 +54,24 @@ func newWorld(t testing.TB) *world {
 	return newWorldOn(t, servertest.Redis(t))
 }
 
+// newWorldOfItsOwn has a Postgres that the test may kill. It keeps what was committed without waiting for the disk in its own memory.
+func newWorldOfItsOwn(t testing.TB) (*world, *localserver.Postgres) {
+	t.Helper()
+	server := servertest.Postgres(t, "wal_writer_delay=10000")
+	if err := migrations.Apply(t.Context(), server.URL(), slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	return newWorldIn(t, servertest.Redis(t), server.URL()), server
+}
+
 func newWorldOn(t testing.TB, server *localserver.Redis) *world {
 	t.Helper()
-	w := &world{url: servertest.Database(t), redis: server, log: &syncBuffer{}}
+	return newWorldIn(t, server, servertest.Database(t))
+}
+
+func newWorldIn(t testing.TB, server *localserver.Redis, database string) *world {
+	t.Helper()
+	w := &world{url: database, redis: server, log: &syncBuffer{}}
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("the relays logged:\n%s", w.log)
