@@ -142,7 +142,7 @@ func (w *chaosWorld) down(sl *slot, lasts time.Duration, end func(*slot)) {
 func (w *chaosWorld) drain(sl *slot) { w.terminate(sl.proc.Load()) }
 
 func (w *chaosWorld) terminate(in *instance) {
-	young := time.Since(in.started) < 2*time.Second // it may not listen to signals yet
+	young := in.log.tail(1) == "" // it does not listen to signals yet
 	_ = in.Signal(syscall.SIGTERM)
 	if !in.Wait(45 * time.Second) {
 		w.Errorf("%s %s does not end within 45s of its SIGTERM", in.service, in.name)
