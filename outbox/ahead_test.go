@@ -41,8 +41,8 @@ func TestMarksWhileTheBrokerWorks(t *testing.T) {
 	w.add(t, eventIDs(0, 20)...)
 	w.start(t, outbox.RelayConfig{BatchSize: 10})
 	<-entered
-	var held bool
 	w.waitMarked(t, 10)
+	var held bool
 	w.query(t, &held, `select expires_at > clock_timestamp() from outbox_relay`)
 	if !held {
 		t.Error("the lease was given up while a batch was on its way")
@@ -144,17 +144,14 @@ func TestMarkFailsUnderLoad(t *testing.T) {
 func TestEndsInABacklog(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	w.hookNth(2, func(context.Context) error { cancel(); return nil })
+	second, leave := make(chan struct{}), make(chan struct{})
+	w.hookNth(2, func(context.Context) error { close(second); <-leave; return nil })
 	w.add(t, eventIDs(0, 50)...)
-	relay, err := outbox.NewRelay(w.pool, w, w.config(outbox.RelayConfig{BatchSize: 10}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := relay.Run(ctx); err != nil || !errors.Is(ctx.Err(), context.Canceled) {
-		t.Fatal(err, ctx.Err())
-	}
+	_, end := w.run(t, w.pool, outbox.RelayConfig{BatchSize: 10})
+	<-second
+	ended := end()
+	close(leave)
+	<-ended
 	w.wantEntries(t, eventIDs(0, 20))
 	var marked int
 	w.query(t, &marked, `select count(*) from outbox where published_at is not null`)

@@ -25,9 +25,9 @@
 //
 // Events go out in the order of their rows, save for rows that were set aside and rows that are published again.
 //
-// The tables are outbox and outbox_relay of migrations/0001_init.up.sql. A quiet event costs two statements: one that takes the
+// The tables are outbox and outbox_relay of migrations/0001_init.up.sql. A quiet event costs two round trips: one that takes the
 // lease and the rows, one that marks the rows, reads what came meanwhile, and where that is nothing gives the lease up. Both are prepared,
-// and committed without waiting for the disk. All statements name the types of their parameters and results, so that a change of the
+// and committed without waiting for the disk, save for a mark that finds a loss. All statements name the types of their parameters and results, so that a change of the
 // schema breaks no cached plan. Behind a transaction pooler that knows no prepared statements, set default_query_exec_mode in the pool's
 // address (https://pkg.go.dev/github.com/jackc/pgx/v5#ParseConfig); LISTEN hears nothing there, and the sweep does its work.
 //
@@ -37,6 +37,7 @@
 //	config.go    RelayConfig
 //	relay.go     Relay: Run, Wake, when to take a turn
 //	turn.go      a turn: take, publish, mark
+//	batch.go     reading a batch; the transaction that statements go in
 //	lease.go     the statements of a turn
 //	single.go    a batch that the broker refuses, row by row
 //	listen.go    NOTIFY between replicas

@@ -45,31 +45,31 @@ func (r *Relay) take(ctx context.Context, force bool) (*batch, error) {
 }
 
 const takeSQL = `
-		with work as (
-			select exists (select from outbox where published_at is null and id <> all($5::bigint[])) as waiting
-		), known as (
-			select expires_at, broker_server, broker_last from outbox_relay where name = $1::text
-		), lease as (
-			insert into outbox_relay as r (name, holder, expires_at)
-			select $1::text, $2::text, clock_timestamp() + make_interval(secs => $3::float8)
-			from work
-			where waiting or $6::bool
-			on conflict (name) do update set holder = excluded.holder, expires_at = excluded.expires_at
-			where (r.holder = excluded.holder or r.expires_at <= clock_timestamp())
-			  and r.expires_at = (select expires_at from known)
-			returning true as held
-		)
-		select work.waiting, coalesce(lease.held, false), coalesce(known.broker_server, '')::text, coalesce(known.broker_last, '')::text, ` + rowColumns + `
+	with work as (
+		select exists (select from outbox where published_at is null and id <> all($5::bigint[])) as waiting
+	), known as (
+		select expires_at, broker_server, broker_last from outbox_relay where name = $1::text
+	), lease as (
+		insert into outbox_relay as r (name, holder, expires_at)
+		select $1::text, $2::text, clock_timestamp() + make_interval(secs => $3::float8)
 		from work
-		left join known on true
-		left join lease on true
-		left join lateral (
-			select * from outbox
-			where lease.held and published_at is null and id <> all($5::bigint[])
-			order by id
-			limit $4::bigint
-		) o on true
-		order by o.id`
+		where waiting or $6::bool
+		on conflict (name) do update set holder = excluded.holder, expires_at = excluded.expires_at
+		where (r.holder = excluded.holder or r.expires_at <= clock_timestamp())
+		  and r.expires_at = (select expires_at from known)
+		returning true as held
+	)
+	select work.waiting, coalesce(lease.held, false), coalesce(known.broker_server, '')::text, coalesce(known.broker_last, '')::text, ` + rowColumns + `
+	from work
+	left join known on true
+	left join lease on true
+	left join lateral (
+		select * from outbox
+		where lease.held and published_at is null and id <> all($5::bigint[])
+		order by id
+		limit $4::bigint
+	) o on true
+	order by o.id`
 
 // published is what the broker has acknowledged of a batch.
 type published struct {
@@ -88,8 +88,8 @@ func (p *published) with(before *published) *published {
 	return p
 }
 
-// leave are rows that are not to be read now.
-type leave struct {
+// excluded are rows that are not to be read now.
+type excluded struct {
 	ids      []int64
 	onTheWay bool // some are being published
 }
@@ -102,13 +102,13 @@ type marked struct {
 }
 
 // mark writes down what was published and how far the broker is, as long as the lease is still ours, and reads what waits besides
-// that and leave. Where something does, and where rows in leave are on their way, it renews the lease, otherwise it gives it up. Where the
+// that and except. Where something does, and where rows in except are on their way, it renews the lease, otherwise it gives it up. Where the
 // lease is not ours any more, somebody else publishes these rows again, perhaps to a broker that has lost them meanwhile: then they must
 // not be marked.
 //
 // Where the broker lost its tail, what was published shortly before this batch waits again; this batch was
 // published after the loss.
-func (r *Relay) mark(ctx context.Context, p *published, leave leave) (marked, error) {
+func (r *Relay) mark(ctx context.Context, p *published, except excluded) (marked, error) {
 	limit := statementTimeout
 	if p.lost {
 		limit = republishTimeout
@@ -125,8 +125,8 @@ func (r *Relay) mark(ctx context.Context, p *published, leave leave) (marked, er
 			return nil
 		})
 	}
-	tx.Queue(markSQL, relayName, r.holder, p.position.Server, p.position.Last, r.cfg.LeaseTimeout.Seconds(), leave.onTheWay,
-		p.ids, p.entryIDs, leave.ids, r.cfg.BatchSize, time.Since(p.began).Seconds()).Query(func(rows pgx.Rows) error {
+	tx.Queue(markSQL, relayName, r.holder, p.position.Server, p.position.Last, r.cfg.LeaseTimeout.Seconds(), except.onTheWay,
+		p.ids, p.entryIDs, except.ids, r.cfg.BatchSize, time.Since(p.began).Seconds()).Query(func(rows pgx.Rows) error {
 		return ahead.read(rows, r.cfg.BatchSize, &m.held)
 	})
 	if err := r.pool.SendBatch(ctx, tx).Close(); err != nil {

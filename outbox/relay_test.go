@@ -108,21 +108,21 @@ func TestLateCommit(t *testing.T) {
 	w.wantEntries(t, []string{"fast", "slow"})
 }
 
-// A quiet event costs the database two statements of the relay, and a turn for nothing one that writes nothing.
-func TestQuietEventCostsTwoStatements(t *testing.T) {
+// A quiet event costs the relay two round trips to the database, and a turn for nothing one that writes nothing.
+func TestQuietEventCostsTwoRoundTrips(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	var statements atomic.Int64
-	counted := w.connect(t, "orders", func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = counter{&statements} })
+	var trips atomic.Int64
+	counted := w.connect(t, "orders", func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = counter{&trips} })
 	relay := w.startOn(t, counted, never)
 	want := int64(0)
 	more := func(n int64, what string) {
 		t.Helper()
 		want += n
-		waitUntil(t, what, func() bool { return statements.Load() >= want })
+		waitUntil(t, what, func() bool { return trips.Load() >= want })
 		w.waitIdle(t)
-		if got := statements.Load(); got != want {
-			t.Fatalf("%s: %d statements too many", what, got-want)
+		if got := trips.Load(); got != want {
+			t.Fatalf("%s: %d round trips too many", what, got-want)
 		}
 	}
 	more(4, "the first turn, the listener, the turn that it wakes, and the look for old rows")
@@ -171,24 +171,15 @@ func TestWokenBeforeTheEnd(t *testing.T) {
 	w := newWorld(t)
 	entered, leave := w.holdFirst()
 	defer leave()
-	relay, err := outbox.NewRelay(w.pool, w, w.config(never))
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	done := make(chan error, 1)
-	go func() { done <- relay.Run(ctx) }()
+	relay, end := w.run(t, w.pool, never)
 	w.add(t, "a")
 	relay.Wake()
 	<-entered
 	w.add(t, "b")
 	relay.Wake()
-	cancel()
+	ended := end()
 	leave()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	<-ended
 	w.wantEntries(t, []string{"a", "b"})
 	w.waitPublished(t)
 }
@@ -199,21 +190,13 @@ func TestRunDrains(t *testing.T) {
 	w := newWorld(t)
 	entered, leave := w.holdFirst()
 	defer leave()
-	relay, err := outbox.NewRelay(w.pool, w, w.config(never))
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error)
-	go func() { done <- relay.Run(ctx) }()
+	relay, end := w.run(t, w.pool, never)
 	w.add(t, "a")
 	relay.Wake()
 	<-entered
-	cancel()
+	ended := end()
 	leave()
-	if err := <-done; err != nil {
-		t.Errorf("Run = %v", err)
-	}
+	<-ended
 	w.wantEntries(t, []string{"a"})
 	var published, free bool
 	w.query(t, &published, `select published_at is not null from outbox`)
@@ -237,10 +220,21 @@ func TestConfig(t *testing.T) {
 	}
 }
 
+// counter counts round trips: statements by themselves, and batches.
 type counter struct{ n *atomic.Int64 }
 
 func (c counter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	c.n.Add(1)
 	return ctx
 }
 
-func (c counter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) { c.n.Add(1) }
+func (c counter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+func (c counter) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	c.n.Add(1)
+	return ctx
+}
+
+func (c counter) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+
+func (c counter) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}

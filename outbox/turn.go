@@ -19,14 +19,13 @@ type next struct {
 	again bool          // then go on at once, rather than wait to be woken
 }
 
-// turn publishes one batch and marks it. Where there are many, the database and the broker work at the same time: while the broker
-// takes one batch, the database marks the one before and reads the one after. own says that a row of this process waits.
+// turn carries one batch over: the one that was read already, or what it finds. own says that a row of this process waits.
 func (r *Relay) turn(ctx context.Context, own bool) next {
 	b := r.ahead
 	r.ahead = nil
 	if b == nil && r.unmarked != nil {
 		// Marking comes first: taken again, these rows would go out twice.
-		return r.settle(ctx, r.unmarked, leave{ids: r.parkedIDs()})
+		return r.settle(ctx, r.unmarked, excluded{ids: r.parkedIDs()})
 	}
 	if b == nil {
 		var err error
@@ -42,18 +41,24 @@ func (r *Relay) turn(ctx context.Context, own bool) next {
 			return r.probe(ctx, b.known)
 		}
 	}
+	return r.carry(ctx, b)
+}
+
+// carry publishes the batch and marks it. Where there is more, the database and the broker work at the same time: while the broker
+// takes this batch, the database marks the one before and reads the one after.
+func (r *Relay) carry(ctx context.Context, b *batch) next {
 	if len(b.ids) > 0 {
 		crash.At(crash.RelayTook)
 	}
 	beside := make(chan struct{})
 	if b.more {
-		before, others := r.unmarked, leave{ids: append(r.parkedIDs(), b.ids...), onTheWay: true}
+		before, except := r.unmarked, excluded{ids: append(r.parkedIDs(), b.ids...), onTheWay: true}
 		if before == nil {
 			before = &published{ids: []int64{}, position: b.known, began: time.Now()}
 		}
 		go func() {
 			defer close(beside)
-			r.settle(ctx, before, others)
+			r.settle(ctx, before, except)
 		}()
 	} else {
 		close(beside)
@@ -76,7 +81,7 @@ func (r *Relay) turn(ctx context.Context, own bool) next {
 		return next{again: true}
 	}
 	r.ahead = nil // what is left of this batch, or was lost, comes first
-	return r.settle(ctx, p.with(r.unmarked), leave{ids: r.parkedIDs()})
+	return r.settle(ctx, p.with(r.unmarked), excluded{ids: r.parkedIDs()})
 }
 
 // publish gives the batch to the broker, as a whole or, where it refuses that, row by row.
@@ -106,10 +111,10 @@ func timedOut(err error) bool {
 	return errors.As(err, &t) && t.Timeout()
 }
 
-// settle marks what was published and reads what comes next, without the rows in leave. Where that cannot be done now, what was
+// settle marks what was published and reads what comes next, without the rows in except. Where that cannot be done now, what was
 // published is remembered for the next turn.
-func (r *Relay) settle(ctx context.Context, p *published, leave leave) next {
-	m, err := r.mark(ctx, p, leave)
+func (r *Relay) settle(ctx context.Context, p *published, except excluded) next {
+	m, err := r.mark(ctx, p, except)
 	if err != nil {
 		r.unmarked = p
 		return r.databaseFailed(err)

@@ -171,6 +171,13 @@ func (w *world) start(t testing.TB, cfg outbox.RelayConfig) *outbox.Relay {
 
 func (w *world) startOn(t testing.TB, pool *pgxpool.Pool, cfg outbox.RelayConfig) *outbox.Relay {
 	t.Helper()
+	relay, _ := w.run(t, pool, cfg)
+	return relay
+}
+
+// run runs a relay until end is called, or the test ends. What end returns is closed when Run has returned.
+func (w *world) run(t testing.TB, pool *pgxpool.Pool, cfg outbox.RelayConfig) (relay *outbox.Relay, end func() <-chan struct{}) {
+	t.Helper()
 	relay, err := outbox.NewRelay(pool, w, w.config(cfg))
 	if err != nil {
 		t.Fatal(err)
@@ -179,15 +186,16 @@ func (w *world) startOn(t testing.TB, pool *pgxpool.Pool, cfg outbox.RelayConfig
 	w.relays = append(w.relays, relay)
 	w.mu.Unlock()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	done := make(chan error, 1)
-	go func() { done <- relay.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := relay.Run(ctx); err != nil {
 			t.Errorf("Run = %v", err)
 		}
-	})
-	return relay
+	}()
+	end = func() <-chan struct{} { cancel(); return done }
+	t.Cleanup(func() { <-end() })
+	return relay, end
 }
 
 func newEvent(id string) broker.Event {
