@@ -41,33 +41,40 @@ func oursEndToEnd(ctx context.Context, c *child) error {
 // orderTimes brings an order's request and its credit together by the order's id.
 type orderTimes struct {
 	*times
-	mu      sync.Mutex
-	at      map[string]time.Time // credited; the answer to the request is still to come
-	numbers map[string]int       // answered; the credit is still to come
+	mu   sync.Mutex
+	half map[string]half
+}
+
+// half is what is known of an order: its request, once answered, or its credit.
+type half struct {
+	i  int       // of the request
+	at time.Time // of the credit
 }
 
 func newOrderTimes(n int) *orderTimes {
-	return &orderTimes{times: newTimes(n), at: make(map[string]time.Time), numbers: make(map[string]int)}
+	return &orderTimes{times: newTimes(n), half: make(map[string]half)}
 }
 
 func (o *orderTimes) placed(id string, i int) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if at, ok := o.at[id]; ok {
-		o.end(i, at)
-		return
+	if credit, ok := o.other(id, half{i: i}); ok {
+		o.end(i, credit.at)
 	}
-	o.numbers[id] = i
 }
 
 func (o *orderTimes) credited(id string, at time.Time) {
+	if request, ok := o.other(id, half{at: at}); ok {
+		o.end(request.i, at)
+	}
+}
+
+// other returns an order's other half, or keeps this one until that comes.
+func (o *orderTimes) other(id string, this half) (other half, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if i, ok := o.numbers[id]; ok {
-		o.end(i, at)
-		return
+	if other, ok = o.half[id]; !ok {
+		o.half[id] = this
 	}
-	o.at[id] = at
+	return other, ok
 }
 
 // bonusLog reads what bonus logs.

@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"net"
 	"net/http"
 	"sync/atomic"
@@ -36,9 +36,12 @@ type execer interface {
 	Exec(ctx context.Context, sql string, args ...any) (tag pgconn.CommandTag, err error)
 }
 
-// peerOrders is the peers' POST /orders, in this process: it decodes the request, and store keeps the order and sends its event.
+// store keeps an order and sends its event, which has data.
+type store func(ctx context.Context, order event.OrderPlaced, eventID string, data []byte) error
+
+// peerOrders is the peers' POST /orders, in this process.
 type peerOrders struct {
-	store func(ctx context.Context, order event.OrderPlaced, eventID string) error
+	store store
 	n     atomic.Int64
 }
 
@@ -50,18 +53,17 @@ func (p *peerOrders) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	i := int(p.n.Add(1)) - 1
 	order.ID, order.Total, order.Status, order.CreatedAt = orderID(i), total, "placed", time.Now()
-	if err := p.store(r.Context(), order, eventID(i)); err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
+	data, err := order.Encode()
+	if err == nil {
+		err = p.store(r.Context(), order, eventID(i), data)
 	}
-	answer, err := json.Marshal(order)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusCreated)
-	_, _ = w.Write(answer)
+	_, _ = w.Write(data)
 }
 
 func insertOrder(ctx context.Context, db execer, o event.OrderPlaced, eventID string) error {
@@ -70,15 +72,27 @@ func insertOrder(ctx context.Context, db execer, o event.OrderPlaced, eventID st
 	return err
 }
 
-// serve runs the handler on a port of its own.
-func serve(h http.Handler) (url string, stop func(), err error) {
+// peerEndToEnd serves POST /orders with the store that begin returns, places the orders, and waits until they are credited.
+func (c *child) peerEndToEnd(ctx context.Context, conns int, begin func(*pgxpool.Pool, *orderTimes) (store, func() error, error)) error {
+	pool, err := openPool(ctx, c.postgresURL, conns)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	t := newOrderTimes(c.n)
+	store, stop, err := begin(pool, t)
+	if err != nil {
+		return err
+	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return "", nil, err
+		return errors.Join(err, stop())
 	}
-	server := &http.Server{Handler: h}
+	server := &http.Server{Handler: &peerOrders{store: store}}
 	go func() { _ = server.Serve(listener) }()
-	return "http://" + listener.Addr().String(), func() { _ = server.Close() }, nil
+	defer server.Close()
+	err = c.placeOrders(ctx, "http://"+listener.Addr().String(), t)
+	return errors.Join(err, stop())
 }
 
 // credits is a message's work, and its time.
@@ -104,42 +118,24 @@ func riverEndToEnd() contender {
 		n:       8 * latencyRate,
 		prepare: riverNoBacklog,
 		run: func(ctx context.Context, c *child) error {
-			pool, err := openPool(ctx, c.postgresURL, conns)
-			if err != nil {
-				return err
-			}
-			defer pool.Close()
-			t := newOrderTimes(c.n)
-			client, err := newRiverWorker(pool, riverLatencyCooldown, workers, func(ctx context.Context, job *orderJob) error {
-				return credits(ctx, pool, t, job.Args.EventID, job.Args.Order)
-			}, "bonus")
-			if err != nil {
-				return err
-			}
-			if err := client.Start(ctx); err != nil {
-				return err
-			}
-			url, stop, err := serve(&peerOrders{store: func(ctx context.Context, order event.OrderPlaced, eventID string) error {
-				data, err := order.Encode()
+			return c.peerEndToEnd(ctx, conns, func(pool *pgxpool.Pool, t *orderTimes) (store, func() error, error) {
+				client, err := newRiverWorker(pool, riverLatencyCooldown, workers, func(ctx context.Context, job *orderJob) error {
+					return credits(ctx, pool, t, job.Args.EventID, job.Args.Order)
+				}, "bonus")
 				if err != nil {
-					return err
+					return nil, nil, err
 				}
-				return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-					if err := insertOrder(ctx, tx, order, eventID); err != nil {
+				place := func(ctx context.Context, order event.OrderPlaced, eventID string, data []byte) error {
+					return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+						if err := insertOrder(ctx, tx, order, eventID); err != nil {
+							return err
+						}
+						_, err := client.InsertTx(ctx, tx, orderArgs{eventID, data}, &river.InsertOpts{Queue: "bonus"})
 						return err
-					}
-					_, err := client.InsertTx(ctx, tx, orderArgs{eventID, data}, &river.InsertOpts{Queue: "bonus"})
-					return err
-				})
-			}})
-			if err != nil {
-				return err
-			}
-			defer stop()
-			if err := c.placeOrders(ctx, url, t); err != nil {
-				return err
-			}
-			return client.Stop(ctx)
+					})
+				}
+				return place, func() error { return client.Stop(ctx) }, client.Start(ctx)
+			})
 		},
 		verify: wantCredits,
 	}
@@ -153,42 +149,24 @@ func watermillEndToEnd() contender {
 			workers, conns),
 		n: 8 * latencyRate,
 		run: func(ctx context.Context, c *child) error {
-			pool, err := openPool(ctx, c.postgresURL, conns)
-			if err != nil {
-				return err
-			}
-			defer pool.Close()
-			publisher, err := watermillredis.NewPublisher(watermillredis.PublisherConfig{Client: openRedis(c.servers, workers)}, watermill.NopLogger{})
-			if err != nil {
-				return err
-			}
-			defer publisher.Close()
-			t := newOrderTimes(c.n)
-			g, err := newWatermillGroup(c.servers, "bonus", workers)
-			if err != nil {
-				return err
-			}
-			if err := g.start(ctx, func(m *message.Message) error { return credits(m.Context(), pool, t, m.UUID, m.Payload) }); err != nil {
-				return err
-			}
-			url, stop, err := serve(&peerOrders{store: func(ctx context.Context, order event.OrderPlaced, eventID string) error {
-				data, err := order.Encode()
+			return c.peerEndToEnd(ctx, conns, func(pool *pgxpool.Pool, t *orderTimes) (store, func() error, error) {
+				publisher, err := watermillredis.NewPublisher(watermillredis.PublisherConfig{Client: openRedis(c.servers, workers)}, watermill.NopLogger{})
 				if err != nil {
-					return err
+					return nil, nil, err
 				}
-				if err := insertOrder(ctx, pool, order, eventID); err != nil {
-					return fmt.Errorf("insert: %w", err)
+				g, err := newWatermillGroup(c.servers, "bonus", workers)
+				if err != nil {
+					return nil, nil, errors.Join(err, publisher.Close())
 				}
-				return publisher.Publish(stream, message.NewMessageWithContext(ctx, eventID, data))
-			}})
-			if err != nil {
-				return err
-			}
-			defer stop()
-			if err := c.placeOrders(ctx, url, t); err != nil {
-				return err
-			}
-			return g.stop(ctx)
+				place := func(ctx context.Context, order event.OrderPlaced, eventID string, data []byte) error {
+					if err := insertOrder(ctx, pool, order, eventID); err != nil {
+						return err
+					}
+					return publisher.Publish(stream, message.NewMessageWithContext(ctx, eventID, data))
+				}
+				stop := func() error { return errors.Join(g.stop(ctx), publisher.Close()) }
+				return place, stop, g.start(ctx, func(m *message.Message) error { return credits(m.Context(), pool, t, m.UUID, m.Payload) })
+			})
 		},
 		verify: wantCredits,
 	}
