@@ -251,15 +251,14 @@ func TestCheckWaits(t *testing.T) {
 	if n := strings.Count(r.err, "waiting: outbox 0; mailer: 1 unread, 0 pending"); n != 1 {
 		t.Errorf("progress was shown %d times, want once: %s", n, r.err)
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		time.Sleep(200 * time.Millisecond) // while it waits
-		for _, g := range groups {
-			w.work(g)
-			w.ack(g, entry)
-		}
-	}()
-	w.want(0, "The books balance", "check", "--wait", "30s")
-	<-done
+	_, see, ended := w.begin("check", "--wait", "30s")
+	see("waiting: outbox 0; mailer: 1 unread, 0 pending")
+	for _, g := range groups {
+		w.work(g)
+		w.ack(g, entry)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	see("The books balance")
 }

@@ -203,7 +203,7 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// lineBuffer is what follow printed so far.
+// lineBuffer is what a command printed so far.
 type lineBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -221,26 +221,33 @@ func (l *lineBuffer) String() string {
 	return l.b.String()
 }
 
+// begin runs a command beside the test: see waits until it has printed a text, ended gets its error.
+func (w *world) begin(args ...string) (out *lineBuffer, see func(text string), ended <-chan error) {
+	w.Helper()
+	out = &lineBuffer{}
+	root := rootCommand()
+	root.SetArgs(args)
+	root.SetOut(out)
+	root.SetErr(out)
+	end := make(chan error, 1)
+	go func() { end <- root.ExecuteContext(w.Context()) }()
+	see = func(text string) {
+		w.Helper()
+		for deadline := time.Now().Add(20 * time.Second); !strings.Contains(out.String(), text); time.Sleep(5 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				w.Fatalf("%q is not in\n%s", text, out)
+			}
+		}
+	}
+	return out, see, end
+}
+
 // One order on its whole way, with a lost worker, a failure, a dead letter and a repeat.
 func TestFollow(t *testing.T) {
 	w := newWorld(t)
 	w.want(1, "no such order", "follow", testOrder)
 	w.accept()
-	out := &lineBuffer{}
-	root := rootCommand()
-	root.SetArgs([]string{"follow", testOrder})
-	root.SetOut(out)
-	root.SetErr(out)
-	ended := make(chan error, 1)
-	go func() { ended <- root.ExecuteContext(t.Context()) }()
-	see := func(text string) {
-		t.Helper()
-		for deadline := time.Now().Add(20 * time.Second); !strings.Contains(out.String(), text); time.Sleep(5 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("%q is not in\n%s", text, out)
-			}
-		}
-	}
+	out, see, ended := w.begin("follow", testOrder)
 	see("accepted: 2500 EUR of customer c-42")
 	entry := w.publish()
 	see("published as entry " + entry)
