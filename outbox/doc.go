@@ -10,12 +10,13 @@
 //     so nothing remembers how far it got.
 //   - Any number of replicas may run a Relay on one outbox. A lease row, on the database's clock, lets one of them
 //     publish at a time. One that is killed or frozen keeps it for LeaseTimeout at most, one that stops in order gives it up.
-//   - While the broker is asked, nothing is held open in the database: no transaction, no lock, no connection.
+//   - Nothing is held open in the database while the broker is waited for: no transaction, no lock, no connection.
 //   - A row counts as published once the broker has acknowledged it and its relay still had the lease when it wrote that
 //     down. A relay whose lease was taken over writes nothing, and the event goes out again.
 //   - Where the broker says that its tail may be gone ([broker.Receipt].Lost), what was published within RepublishWindow
-//     before the newest published row is published again. That is written in one statement with the broker's new
-//     position, so a crash in between repeats it. It needs no new event to be noticed.
+//     before the newest published row is published again. That is written in one transaction with the broker's new
+//     position, and is on the disk before anything else goes out, so a crash of either side repeats it. It needs no new event
+//     to be noticed.
 //   - A new row in this process goes out at once ([Relay.Wake] after the commit). Where another replica has the lease, that one
 //     is told by NOTIFY, at most every 20 ms. A sweep finds the rest, with no new traffic, after any outage.
 //   - A row that the broker refuses while it takes others is set aside for ten seconds at a time and named in the log; its
