@@ -34,18 +34,21 @@ func (r *Relay) deleteOld(ctx context.Context) {
 	}
 }
 
+// Of clock_timestamp(), which differs from row to row, Postgres makes no condition for an index: all published rows would be read
+// (https://www.postgresql.org/docs/current/xfunc-volatility.html).
+const deleteSQL = `
+	delete from outbox where id = any (array (
+		select id from outbox
+		where published_at < statement_timestamp() - make_interval(secs => $1::float8)
+		order by published_at
+		limit $2::bigint
+		for update skip locked))`
+
 // deleteSome deletes one batch, the oldest first. Rows that another replica deletes right now are left to it.
 func (r *Relay) deleteSome(ctx context.Context) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	tag, err := r.pool.Exec(ctx, `
-		delete from outbox where id = any (array (
-			select id from outbox
-			where published_at < clock_timestamp() - make_interval(secs => $1::float8)
-			order by published_at
-			limit $2::bigint
-			for update skip locked))`,
-		unprepared, r.cfg.Retention.Seconds(), deleteBatch)
+	tag, err := r.pool.Exec(ctx, deleteSQL, unprepared, r.cfg.Retention.Seconds(), deleteBatch)
 	if err != nil {
 		return 0, fmt.Errorf("delete rows published over %s ago: %w", r.cfg.Retention, err)
 	}

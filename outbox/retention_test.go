@@ -1,12 +1,14 @@
 package outbox_test
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orderfanout/broker"
 	"example.com/orderfanout/outbox"
@@ -63,6 +65,41 @@ func TestTakeUsesItsIndex(t *testing.T) {
 			t.Errorf("%s:\n%s", query, text)
 		}
 	}
+}
+
+// To look for old rows among many that are not must not read them all, minute for minute.
+func TestDeleteReadsWhatIsOld(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.exec(t, insertRows, "new", 20_000, time.Hour, true)
+	w.exec(t, `analyze outbox`)
+	plan := explain(t, w.owner, outbox.DeleteSQL, `86400, 1000`)
+	if !strings.Contains(plan, "Index Cond: (published_at <") {
+		t.Errorf("it reads all that is published:\n%s", plan)
+	}
+}
+
+// explain is the plan of a statement with these parameters.
+func explain(t *testing.T, pool *pgxpool.Pool, sql, parameters string) string {
+	t.Helper()
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	if _, err := tx.Exec(t.Context(), `prepare explained as `+sql); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := tx.Query(t.Context(), `explain (costs off) execute explained(`+parameters+`)`, pgx.QueryExecModeSimpleProtocol)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = tx.Exec(t.Context(), `deallocate explained`)
+	return strings.Join(plan, "\n")
 }
 
 func TestWaiting(t *testing.T) {

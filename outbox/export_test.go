@@ -1,0 +1,4 @@
+package outbox
+
+// DeleteSQL is for a test of its plan.
+const DeleteSQL = deleteSQL

@@ -1,0 +1,4 @@
+package processed
+
+// PruneSQL is for a test of its plan.
+const PruneSQL = pruneSQL
