@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -55,50 +56,68 @@ func threeGroups() work {
 // fillThird makes the backlog for n deliveries in three groups.
 func fillThird(ctx context.Context, s *servers, n int) error { return fillStream(ctx, s, n/3) }
 
-// oursConsume consumes with the engine until each of the groups has handled its share, and stops in order.
+// oursConsume consumes with the engine, one consumer a group, until each of the groups has handled its share, and stops in order.
 func oursConsume(batch bool, groups ...string) func(context.Context, *child) error {
 	return func(ctx context.Context, c *child) error {
-		share := int64(c.n / len(groups))
-		var consumers []*redisstream.Consumer
 		var left sync.WaitGroup
+		var configs []redisstream.Config
 		for _, group := range groups {
-			var handled atomic.Int64
-			left.Add(1)
-			count := func(n int) {
-				if handled.Add(int64(n)) == share {
-					left.Done()
-				}
-			}
-			cfg := redisstream.Config{Stream: stream, Group: group, Name: "one", Logger: slog.New(slog.DiscardHandler),
-				Observe: func(*broker.Delivery, broker.Outcome, time.Duration) {}}
+			handled := countdown(&left, c.n/len(groups))
+			cfg := quiet(group, "one")
 			if batch {
-				cfg.HandleBatch = func(_ context.Context, ds []*broker.Delivery) error { count(len(ds)); return nil }
+				cfg.HandleBatch = func(_ context.Context, ds []*broker.Delivery) error { handled(len(ds)); return nil }
 			} else {
-				cfg.Handle = func(context.Context, *broker.Delivery) error { count(1); return nil }
+				cfg.Handle = func(context.Context, *broker.Delivery) error { handled(1); return nil }
 			}
-			consumer, err := redisstream.NewConsumer(c.options(), cfg)
-			if err != nil {
+			configs = append(configs, cfg)
+		}
+		return c.consumeUntil(ctx, left.Wait, configs...)
+	}
+}
+
+// countdown adds one to left, and takes it away once the function that it returns has been told of n in all.
+func countdown(left *sync.WaitGroup, n int) func(int) {
+	var told atomic.Int64
+	left.Add(1)
+	return func(more int) {
+		if told.Add(int64(more)) == int64(n) {
+			left.Done()
+		}
+	}
+}
+
+// quiet is a consumer with all guarantees on, observed, that logs nothing.
+func quiet(group, name string) redisstream.Config {
+	return redisstream.Config{Stream: stream, Group: group, Name: name, Logger: slog.New(slog.DiscardHandler),
+		Observe: func(*broker.Delivery, broker.Outcome, time.Duration) {}}
+}
+
+// consumeUntil measures consumers from their start until done returns and they have stopped in order.
+func (c *child) consumeUntil(ctx context.Context, done func(), configs ...redisstream.Config) error {
+	var consumers []*redisstream.Consumer
+	for _, cfg := range configs {
+		consumer, err := redisstream.NewConsumer(c.options(), cfg)
+		if err != nil {
+			return err
+		}
+		consumers = append(consumers, consumer)
+	}
+	return c.measure(func() error {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		ended := make(chan error, len(consumers))
+		for _, consumer := range consumers {
+			go func() { ended <- consumer.Run(ctx) }()
+		}
+		done()
+		cancel()
+		for range consumers {
+			if err := <-ended; err != nil {
 				return err
 			}
-			consumers = append(consumers, consumer)
 		}
-		return c.measure(func() error {
-			ctx, cancel := context.WithCancel(ctx)
-			defer cancel()
-			ended := make(chan error, len(consumers))
-			for _, consumer := range consumers {
-				go func() { ended <- consumer.Run(ctx) }()
-			}
-			left.Wait()
-			cancel()
-			for range consumers {
-				if err := <-ended; err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	}
+		return nil
+	})
 }
 
 // bareConsume is the ceiling: a loop that reads 100 entries and acknowledges them along with the next read.
@@ -156,20 +175,31 @@ func bareLoop(ctx context.Context, client *redis.Client, group string, n int) er
 // wantDone holds the groups to having nothing unread and nothing pending.
 func wantDone(groups ...string) func(context.Context, *servers, int) error {
 	return func(ctx context.Context, s *servers, n int) error {
-		client := redis.NewClient(s.options())
-		defer client.Close()
-		got, err := client.XInfoGroups(ctx, stream).Result()
-		if err != nil {
-			return err
+		want := make(map[string]progressOf)
+		for _, group := range groups {
+			want[group] = progressOf{read: n / len(groups)}
 		}
-		if len(got) != len(groups) {
-			return fmt.Errorf("%d groups, want %d", len(got), len(groups))
-		}
-		for _, g := range got {
-			if g.Pending != 0 || g.EntriesRead != int64(n/len(groups)) {
-				return fmt.Errorf("group %s: %d pending, %d read, want 0 and %d", g.Name, g.Pending, g.EntriesRead, n/len(groups))
-			}
-		}
-		return nil
+		return wantGroups(ctx, s, want)
 	}
+}
+
+// progressOf a group: how many entries it was handed in all, and how many of them are pending.
+type progressOf struct{ read, pending int }
+
+// wantGroups wants these groups, and each of them there.
+func wantGroups(ctx context.Context, s *servers, want map[string]progressOf) error {
+	client := redis.NewClient(s.options())
+	defer client.Close()
+	infos, err := client.XInfoGroups(ctx, stream).Result()
+	if err != nil {
+		return err
+	}
+	got := make(map[string]progressOf)
+	for _, g := range infos {
+		got[g.Name] = progressOf{int(g.EntriesRead), int(g.Pending)}
+	}
+	if !maps.Equal(got, want) {
+		return fmt.Errorf("read and pending by group: %v, want %v", got, want)
+	}
+	return nil
 }

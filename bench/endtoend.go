@@ -26,16 +26,16 @@ func endToEnd() work {
 func oursEndToEnd(ctx context.Context, c *child) error {
 	t := newOrderTimes(c.n)
 	c.output = &bonusLog{orders: t}
-	url, stopOrders, err := c.service(ctx, "orders")
+	orders, err := c.service(ctx, "orders")
 	if err != nil {
 		return err
 	}
-	_, stopBonus, err := c.service(ctx, "bonus", "LOG_LEVEL=info")
+	bonus, err := c.service(ctx, "bonus", "LOG_LEVEL=info")
 	if err != nil {
-		return errors.Join(err, stopOrders())
+		return errors.Join(err, orders.stop())
 	}
-	err = c.placeOrders(ctx, url, t)
-	return errors.Join(err, stopBonus(), stopOrders())
+	err = c.placeOrders(ctx, orders.url, t)
+	return errors.Join(err, bonus.stop(), orders.stop())
 }
 
 // orderTimes brings an order's request and its credit together by the order's id.

@@ -38,6 +38,8 @@ func benchMain(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	quick := flags.Bool("quick", false, "a fifth of the work, one round: an impression within two minutes")
 	rounds := flags.Int("rounds", 5, "how often each contender runs; the medians count")
+	grown := flags.Bool("sizes", false, "instead: the same beside more and more of what piles up (entries, markers, consumers); a round takes seven minutes and 5 GB")
+	soakFor := flags.Duration("soak", 0, "instead: all services under all the load that the machine makes, for that `long` (10m), and their memory")
 	only := flags.String("only", "", "only the works with this in their name")
 	jsonFile := flags.String("json", "", "write all results to this `file`")
 	plotFile := flags.String("plot", "", "write the picture (SVG) to this `file`")
@@ -51,6 +53,9 @@ func benchMain(ctx context.Context, args []string) error {
 		return fmt.Errorf("-rounds %d: at least 1", *rounds)
 	}
 	share := 1
+	if *quick && *grown {
+		return errors.New("-quick and -sizes: there is no fifth of a size; -rounds 1 is the quickest")
+	}
 	if *quick {
 		share, *rounds = 5, 1
 	}
@@ -73,8 +78,15 @@ func benchMain(ctx context.Context, args []string) error {
 		return err
 	}
 
+	if *soakFor > 0 {
+		return soak(ctx, s, *soakFor, os.Stdout)
+	}
 	rep := report{Machine: machine(), Quick: *quick}
-	for _, w := range works() {
+	all := works()
+	if *grown {
+		all = sizes()
+	}
+	for _, w := range all {
 		if !strings.Contains(w.name, *only) {
 			continue
 		}
@@ -107,7 +119,11 @@ func benchMain(ctx context.Context, args []string) error {
 		}
 	}
 	if *plotFile != "" {
-		if err := os.WriteFile(*plotFile, plot(rep), 0o644); err != nil {
+		picture := plot
+		if *grown {
+			picture = plotSizes
+		}
+		if err := os.WriteFile(*plotFile, picture(rep), 0o644); err != nil {
 			return err
 		}
 	}

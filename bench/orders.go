@@ -42,15 +42,15 @@ func orders() work {
 
 // postOrders measures from the first request to the last answer.
 func postOrders(ctx context.Context, c *child) error {
-	url, stop, err := c.service(ctx, "orders")
+	service, err := c.service(ctx, "orders")
 	if err != nil {
 		return err
 	}
-	addr := strings.TrimPrefix(url, "http://")
+	addr := strings.TrimPrefix(service.url, "http://")
 	conns := make([]*httpConn, httpClients)
 	for i := range conns {
 		if conns[i], err = dialHTTP(addr); err != nil {
-			return errors.Join(err, stop())
+			return errors.Join(err, service.stop())
 		}
 		defer conns[i].Close()
 	}
@@ -82,12 +82,12 @@ func postOrders(ctx context.Context, c *child) error {
 		return nil
 	})
 	if err != nil {
-		return errors.Join(err, stop())
+		return errors.Join(err, service.stop())
 	}
 	if err := c.awaitPublished(ctx); err != nil {
-		return errors.Join(err, stop())
+		return errors.Join(err, service.stop())
 	}
-	return stop()
+	return service.stop()
 }
 
 // awaitPublished waits until no row is left in the outbox.

@@ -71,7 +71,7 @@ func childMain(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	for _, w := range works() {
+	for _, w := range append(works(), sizes()...) {
 		i := slices.IndexFunc(w.contenders, func(c contender) bool { return c.name == args[1] })
 		if w.name != args[0] || i < 0 {
 			continue
@@ -82,7 +82,7 @@ func childMain(ctx context.Context, args []string) error {
 		}
 		slices.Sort(c.latencies)
 		if c.peak == 0 {
-			c.peak = peakMemory(os.Getpid())
+			c.peak = memory(os.Getpid(), peakMemory)
 		}
 		return json.NewEncoder(os.Stdout).Encode(result{N: n, Seconds: c.took.Seconds(), CPU: c.cpu.Seconds(), PeakBytes: c.peak, Latencies: c.latencies})
 	}
@@ -101,20 +101,23 @@ func cpuTime() time.Duration {
 	return sum
 }
 
-// peakMemory is the most that a process had in memory. On Linux getrusage(2) does not tell: it counts what the parent had at the
-// fork.
-func peakMemory(pid int) int64 {
+// What memory returns, by its name in /proc/PID/status.
+const peakMemory, memoryNow = "VmHWM:", "VmRSS:"
+
+// memory is what a process has resident, or the most that it had, in bytes. On Linux getrusage(2) does not tell: it counts what the
+// parent had at the fork.
+func memory(pid int, which string) int64 {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err == nil {
 		for line := range strings.Lines(string(status)) {
-			if value, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			if value, ok := strings.CutPrefix(line, which); ok {
 				kb, _ := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(value), "kB")), 10, 64)
 				return kb << 10
 			}
 		}
 	}
 	var u syscall.Rusage
-	if pid == os.Getpid() && syscall.Getrusage(syscall.RUSAGE_SELF, &u) == nil {
+	if which == peakMemory && pid == os.Getpid() && syscall.Getrusage(syscall.RUSAGE_SELF, &u) == nil {
 		return u.Maxrss // bytes, on macOS
 	}
 	return 0

@@ -43,13 +43,7 @@ func fillOutbox(ctx context.Context, s *servers, n int) error {
 			return err
 		}
 	}
-	owner, err := pgx.Connect(ctx, s.postgresURL)
-	if err != nil {
-		return err
-	}
-	defer owner.Close(ctx)
-	_, err = owner.Exec(ctx, "vacuum analyze outbox")
-	return err
+	return s.exec(ctx, "vacuum analyze outbox")
 }
 
 func relayBacklog(ctx context.Context, c *child) error {
@@ -92,7 +86,7 @@ func relayBacklog(ctx context.Context, c *child) error {
 	})
 }
 
-// wantInOrder wants each row of the outbox published once, and the stream in the order of the rows.
+// wantInOrder wants each of the n rows of the outbox published once, and the stream in the order of the rows.
 func wantInOrder(ctx context.Context, s *servers, n int) error {
 	if err := wantEntries(ctx, s, n); err != nil {
 		return err

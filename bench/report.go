@@ -22,6 +22,7 @@ type report struct {
 type summary struct {
 	Work  string     `json:"work"`
 	Unit  string     `json:"unit"`
+	Sizes bool       `json:"sizes,omitempty"` // the lines are sizes
 	Lines []line     `json:"contenders"`
 	Goals []goalLine `json:"goals"`
 }
@@ -29,6 +30,7 @@ type summary struct {
 // line is one contender; its figures are medians over the rounds.
 type line struct {
 	Name       string   `json:"name"`
+	Size       int      `json:"size,omitempty"`
 	Settings   string   `json:"settings"`
 	Rate       float64  `json:"rate"`
 	Least      float64  `json:"rate_least"`
@@ -48,7 +50,7 @@ type goalLine struct {
 }
 
 func summarize(w work, results [][]result) summary {
-	s := summary{Work: w.name, Unit: w.unit}
+	s := summary{Work: w.name, Unit: w.unit, Sizes: w.sizes}
 	rates := make(map[string][]float64)
 	for i, c := range w.contenders {
 		runs := results[i]
@@ -62,7 +64,7 @@ func summarize(w work, results [][]result) summary {
 			}
 		}
 		rates[c.name] = rate
-		l := line{Name: c.name, Settings: c.settings, Rate: median(rate), Least: slices.Min(rate), Most: slices.Max(rate), CPUMillion: median(cpu), PeakBytes: int64(median(peak))}
+		l := line{Name: c.name, Size: c.size, Settings: c.settings, Rate: median(rate), Least: slices.Min(rate), Most: slices.Max(rate), CPUMillion: median(cpu), PeakBytes: int64(median(peak))}
 		if len(p50) > 0 {
 			l.P50, l.P99 = median(p50), median(p99)
 			for i := range runs {
@@ -120,26 +122,39 @@ func median(v []float64) float64 {
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// print writes the work's table: each contender's figures, and how many times its rate is the first contender's.
+// print writes the work's table: each contender's figures, and the first contender's rate by its own; in a work of sizes, its rate by that of
+// the smallest.
 func (s summary) print(to io.Writer) {
 	fmt.Fprintf(to, "\n%s, %s\n", s.Work, s.Unit)
 	t := tabwriter.NewWriter(to, 0, 0, 2, ' ', tabwriter.AlignRight)
 	timed := s.Lines[0].P50 > 0
-	head := "\trate\tof all rounds\tours is\tCPU s / million\tpeak MB\t"
+	ratio := "ours is"
+	if s.Sizes {
+		ratio = "of the first"
+	}
+	head := "\trate\tof all rounds\t" + ratio + "\tCPU s / million\tpeak MB\t"
 	if timed {
 		head += "p50 ms\tp99 ms\t"
 	}
 	fmt.Fprintln(t, head)
 	for _, l := range s.Lines {
-		fmt.Fprintf(t, "%s\t%s\t%s to %s\t%.3g ×\t%.3g\t%.0f\t", l.Name, thousands(l.Rate), thousands(l.Least), thousands(l.Most), s.Lines[0].Rate/l.Rate, l.CPUMillion, float64(l.PeakBytes)/1e6)
+		ratio := s.Lines[0].Rate / l.Rate
+		if s.Sizes {
+			ratio = 1 / ratio
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s to %s\t%.3g ×\t%.3g\t%.0f\t", l.Name, thousands(l.Rate), thousands(l.Least), thousands(l.Most), ratio, l.CPUMillion, float64(l.PeakBytes)/1e6)
 		if timed {
 			fmt.Fprintf(t, "%.2f\t%.2f\t", l.P50, l.P99)
 		}
 		fmt.Fprintln(t)
 	}
 	t.Flush()
-	for _, l := range s.Lines {
-		fmt.Fprintf(to, "  %s: %s\n", l.Name, l.Settings)
+	if s.Sizes {
+		fmt.Fprintf(to, "  %s\n", s.Lines[0].Settings)
+	} else {
+		for _, l := range s.Lines {
+			fmt.Fprintf(to, "  %s: %s\n", l.Name, l.Settings)
+		}
 	}
 	for _, g := range s.Goals {
 		verdict := "met"

@@ -87,12 +87,7 @@ func (s *servers) clear(ctx context.Context) error {
 	if err := client.FlushAll(ctx).Err(); err != nil {
 		return err
 	}
-	conn, err := pgx.Connect(ctx, s.postgresURL)
-	if err != nil {
-		return err
-	}
-	defer conn.Close(ctx)
-	_, err = conn.Exec(ctx, `
+	err := s.exec(ctx, `
 		do $$
 		declare name text;
 		begin
@@ -103,6 +98,16 @@ func (s *servers) clear(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("truncate: %w", err)
 	}
-	_, err = conn.Exec(ctx, "checkpoint")
+	return s.exec(ctx, "checkpoint")
+}
+
+// exec runs one statement as the database's owner.
+func (s *servers) exec(ctx context.Context, sql string, args ...any) error {
+	conn, err := pgx.Connect(ctx, s.postgresURL)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	_, err = conn.Exec(ctx, sql, args...)
 	return err
 }

@@ -15,12 +15,18 @@ import (
 	"example.com/orderfanout/internal/localserver"
 )
 
-// service starts one of the project's services as a process, as it runs everywhere else, and waits until it is ready. stop
-// ends it in order.
-func (c *child) service(ctx context.Context, name string, env ...string) (url string, stop func() error, err error) {
+// running is one of the project's services, as a process.
+type running struct {
+	name, url string
+	child     *child
+	process   *localserver.Process
+}
+
+// service starts one of the project's services as it runs everywhere else, and waits until it is ready.
+func (c *child) service(ctx context.Context, name string, env ...string) (*running, error) {
 	port, err := localserver.FreePort()
 	if err != nil {
-		return "", nil, err
+		return nil, err
 	}
 	addr := fmt.Sprintf("127.0.0.1:%d", port)
 	cmd := exec.Command(filepath.Join(c.bin, name))
@@ -28,30 +34,33 @@ func (c *child) service(ctx context.Context, name string, env ...string) (url st
 		"REDIS_URL=" + c.redisURL, "DATABASE_URL=" + c.as(name)}, env...)
 	p, err := localserver.StartProcess(cmd, c.output, syscall.SIGKILL)
 	if err != nil {
-		return "", nil, err
+		return nil, err
 	}
-	stop = func() error {
-		c.peak = max(c.peak, peakMemory(p.Pid()))
-		_ = p.Signal(syscall.SIGTERM)
-		if !p.Wait(time.Minute) {
-			_ = p.Signal(syscall.SIGKILL)
-			return fmt.Errorf("%s does not end", name)
-		}
-		if code := p.State().ExitCode(); code != 0 {
-			return fmt.Errorf("%s ended with %d", name, code)
-		}
-		return nil
-	}
+	r := &running{name: name, url: "http://" + addr, child: c, process: p}
 	for ctx.Err() == nil && p.Running() {
-		if res, err := http.Get("http://" + addr + "/readyz"); err == nil {
+		if res, err := http.Get(r.url + "/readyz"); err == nil {
 			_ = res.Body.Close()
 			if res.StatusCode == http.StatusOK {
-				return "http://" + addr, stop, nil
+				return r, nil
 			}
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	return "", nil, errors.Join(fmt.Errorf("%s did not get ready", name), stop())
+	return nil, errors.Join(fmt.Errorf("%s did not get ready", name), r.stop())
+}
+
+// stop ends the service in order, and keeps the most memory that it had.
+func (r *running) stop() error {
+	r.child.peak = max(r.child.peak, memory(r.process.Pid(), peakMemory))
+	_ = r.process.Signal(syscall.SIGTERM)
+	if !r.process.Wait(time.Minute) {
+		_ = r.process.Signal(syscall.SIGKILL)
+		return fmt.Errorf("%s does not end", r.name)
+	}
+	if code := r.process.State().ExitCode(); code != 0 {
+		return fmt.Errorf("%s ended with %d", r.name, code)
+	}
+	return nil
 }
 
 // serviceConsume lets a service work off a backlog. The clock runs while it does the last nine tenths, so that its start does
@@ -61,7 +70,7 @@ func serviceConsume(name string, env ...string) func(context.Context, *child) er
 		client := redis.NewClient(c.options())
 		defer client.Close()
 		cpu := cpuTime()
-		_, stop, err := c.service(ctx, name, env...)
+		service, err := c.service(ctx, name, env...)
 		if err != nil {
 			return err
 		}
@@ -69,7 +78,7 @@ func serviceConsume(name string, env ...string) func(context.Context, *child) er
 		for {
 			done, err := doneIn(ctx, client, name)
 			if err != nil {
-				return errors.Join(err, stop())
+				return errors.Join(err, service.stop())
 			}
 			now := time.Now()
 			if first == 0 && done >= c.n/10 {
@@ -81,7 +90,7 @@ func serviceConsume(name string, env ...string) func(context.Context, *child) er
 			}
 			time.Sleep(5 * time.Millisecond)
 		}
-		err = stop()
+		err = service.stop()
 		c.cpu = cpuTime() - cpu
 		return err
 	}

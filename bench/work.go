@@ -15,6 +15,7 @@ type work struct {
 	name, unit string
 	contenders []contender
 	goals      []goal
+	sizes      bool // the contenders do the same, beside more and more of something
 }
 
 // contender is one way to do a work. It runs in a process of its own, so that its CPU time and memory are its own.
@@ -22,6 +23,7 @@ type contender struct {
 	name     string // "watermill, 16 workers"
 	settings string // what it was given, for the reader to judge
 	n        int    // how much of the work one run does; about two seconds of it
+	size     int    // of what has piled up, in works of sizes
 
 	// prepare makes the backlog, in the benchmark's process. Nil where there is none.
 	prepare func(ctx context.Context, s *servers, n int) error
