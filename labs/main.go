@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+)
+
+// Exit codes.
+const (
+	exitFailed      = 1
+	exitUsage       = 2
+	exitInterrupted = 130
+)
+
+// errUsage marks an error of who typed the command.
+var errUsage = errors.New("see go run ./labs -h")
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == workerCommand {
+		os.Exit(workerMain(os.Args[2:]))
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	switch {
+	case err == nil || errors.Is(err, flag.ErrHelp):
+	case ctx.Err() != nil:
+		fmt.Fprintln(os.Stderr, "labs: interrupted; what it started is stopped and removed")
+		os.Exit(exitInterrupted)
+	case errors.Is(err, errUsage):
+		fmt.Fprintln(os.Stderr, "labs:", err)
+		os.Exit(exitUsage)
+	default:
+		fmt.Fprintln(os.Stderr, "labs:", err)
+		os.Exit(exitFailed)
+	}
+}
+
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
+	s := &session{in: stdin, out: stdout, progressTo: stderr}
+	flags := flag.NewFlagSet("labs", flag.ContinueOnError)
+	flags.SetOutput(io.Discard) // errors are returned, and help is printed here
+	flags.BoolVar(&s.stepwise, "step", false, "wait for Enter before each step")
+	flags.StringVar(&s.redisURL, "redis", "", "use the Redis at this `URL` instead of a new one: only keys that begin with lab:, one lab at a time")
+	flags.Uint64Var(&s.seed, "seed", 1, "which random moments workers are killed at")
+	name, rest := "", args
+	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+		name, rest = args[0], args[1:]
+	}
+	err := flags.Parse(rest)
+	if errors.Is(err, flag.ErrHelp) {
+		usage(stdout, flags)
+		return err
+	}
+	if err != nil {
+		return fmt.Errorf("%w; %w", err, errUsage)
+	}
+	others := flags.Args()
+	if name == "" && len(others) > 0 {
+		name, others = others[0], others[1:]
+	}
+	if len(others) > 0 {
+		return fmt.Errorf("one lab at a time, and settings before or after it, not %q; %w", others[0], errUsage)
+	}
+	if name == "" {
+		list(stdout)
+		return nil
+	}
+	l, err := find(name)
+	if err != nil {
+		return err
+	}
+	return s.runLab(ctx, l)
+}
+
+func usage(to io.Writer, flags *flag.FlagSet) {
+	fmt.Fprint(to, "Show on a real Redis what queues do, and count what they lose.\n\n"+
+		"  go run ./labs                  list the labs\n"+
+		"  go run ./labs NAME [settings]  run one\n\nSettings:\n")
+	flags.SetOutput(to)
+	flags.PrintDefaults()
+}
+
+func list(to io.Writer) {
+	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
+	for _, l := range labs() {
+		fmt.Fprintf(w, "  %s\t%s\n", l.name, l.about)
+	}
+	fmt.Fprint(to, "The labs, in the order in which they are best done. Each has a page in docs/labs.\n\n")
+	w.Flush()
+	fmt.Fprint(to, "\nRun one:  go run ./labs NAME    (--step waits for Enter before each step)\n")
+}
+
+// find returns the lab of that name, or an error that names the nearest one.
+func find(name string) (lab, error) {
+	all := labs()
+	if i := slices.IndexFunc(all, func(l lab) bool { return l.name == name }); i >= 0 {
+		return all[i], nil
+	}
+	nearest := slices.MinFunc(all, func(a, b lab) int { return distance(a.name, name) - distance(b.name, name) })
+	return lab{}, fmt.Errorf("there is no lab %q; did you mean %s? go run ./labs lists them; %w", name, nearest.name, errUsage)
+}
+
+// distance is how many letters must be put in, taken out or replaced to make b out of a.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			diagonal, row[j+1] = row[j+1], min(row[j+1]+1, row[j]+1, diagonal+cost)
+		}
+	}
+	return row[len(b)]
+}
