@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -45,9 +46,11 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// player types a page's commands. ids has the entry ids of now for those that stand on the page.
+// player types a page's commands. ids has the entry ids of now for those that stand on the page; seen has those of now in their
+// order, so that a new page may say {1} for the first.
 type player struct {
 	t         *testing.T
+	seen      []string
 	server    interface{ Options() *redis.Options }
 	terminals map[string]*redis.Conn
 	ids       map[string]string
@@ -73,11 +76,19 @@ func (p *player) play(block string) string {
 			}
 			return id
 		})
+		for i, id := range p.seen {
+			typed = strings.ReplaceAll(typed, fmt.Sprintf("{%d}", i+1), id)
+		}
 		got := p.send(m[1], typed)
 		want := strings.Join(reply, "\n")
 		before, now := entryID.FindAllString(want, -1), entryID.FindAllString(got, -1)
 		for i := range min(len(before), len(now)) {
 			p.ids[before[i]] = now[i]
+		}
+		for _, id := range now {
+			if !slices.Contains(p.seen, id) {
+				p.seen = append(p.seen, id)
+			}
 		}
 		if !*update && general(want) != general(got) {
 			p.t.Errorf("> %s\nanswered\n%s\nand the page says\n%s", typed, got, want)

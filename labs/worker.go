@@ -46,7 +46,9 @@ func workerMain(args []string) int {
 			w.args[key] = value
 		}
 		role := findRole(args[0])
-		w.redis = newClient(must(redis.ParseURL(os.Getenv(redisVariable))))
+		opt := must(redis.ParseURL(os.Getenv(redisVariable)))
+		opt.ClientName = prefix + w.name
+		w.redis = newClient(opt)
 		ctx := context.Background()
 		check(w.redis.Ping(ctx).Err())
 		if w.has("drain") {
@@ -115,10 +117,18 @@ func (t *trace) show(cmd redis.Cmder) {
 	if t.left > 0 {
 		t.left--
 		args := slices.Clone(cmd.Args())
-		args[0] = strings.ToUpper(cmd.Name())
+		for i, arg := range args {
+			// To Redis the case of its own words does not matter; to readers it does.
+			if text, ok := arg.(string); ok && (i == 0 || slices.Contains(options, text)) {
+				args[i] = strings.ToUpper(text)
+			}
+		}
 		fmt.Println(commandLine + commandText(args))
 	}
 }
+
+// options are the words of Redis, beyond the commands' names, that the client library sends in lower case.
+var options = []string{"group", "count", "block", "streams", "nx", "px", "ex", "maxlen", "minid"}
 
 func (t *trace) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }

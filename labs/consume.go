@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// The stream of most labs, and its group where there is only one.
+const (
+	eventsKey = prefix + "events"
+	group     = "workers"
+)
+
+// ownThenNew hands entries to handle until the worker is asked to end. A name that comes back may have entries of before its death: the id
+// 0 asks for these. When there are none any more, the id > asks for what nobody was given yet.
+func (w *worker) ownThenNew(ctx context.Context, group string, handle func(redis.XMessage)) {
+	id := "0"
+	for !w.stopping() {
+		entries := w.readGroup(ctx, group, id)
+		if len(entries) == 0 {
+			id = ">"
+		}
+		for _, e := range entries {
+			handle(e) // acknowledges it, or the id 0 would bring it again
+		}
+	}
+}
+
+// readGroup reads up to ten entries. For new ones (id >) it waits for a tenth of a second.
+func (w *worker) readGroup(ctx context.Context, group, id string) []redis.XMessage {
+	reply, err := w.redis.XReadGroup(ctx, &redis.XReadGroupArgs{
+		Group: group, Consumer: w.name, Streams: []string{eventsKey, id}, Count: 10, Block: 100 * time.Millisecond,
+	}).Result()
+	if isNil(err) {
+		return nil
+	}
+	check(err)
+	return reply[0].Messages
+}
+
+// addEntries adds entries with the numbers from first to last in the field. The first command is printed.
+func addEntries(ctx context.Context, s *session, field string, first, last int) {
+	s.do(ctx, "XADD", eventsKey, "*", field, first)
+	pipe := s.redis.Pipeline()
+	for n := first + 1; n <= last; n++ {
+		pipe.XAdd(ctx, &redis.XAddArgs{Stream: eventsKey, Values: []any{field, n}})
+	}
+	must(pipe.Exec(ctx))
+	s.note("and so on, up to %s %d", field, last)
+}
+
+// settled is how many entries the group has been given and has acknowledged. One reply has both numbers, so they are of one moment.
+func settled(ctx context.Context, s *session, group string) int {
+	info := groupInfo(ctx, s, group)
+	n := int(info.EntriesRead - info.Pending)
+	s.progress("entries", n, jobs)
+	return n
+}
+
+func groupInfo(ctx context.Context, s *session, group string) redis.XInfoGroup {
+	for _, g := range must(s.redis.XInfoGroups(ctx, eventsKey).Result()) {
+		if g.Name == group {
+			return g
+		}
+	}
+	check(fmt.Errorf("there is no group %s", group))
+	return redis.XInfoGroup{}
+}
+
+// waiting is how many workers have nothing to do: CLIENT LIST shows that they are blocked in a read.
+func waiting(ctx context.Context, s *session) int {
+	n := 0
+	for line := range strings.Lines(must(s.redis.ClientList(ctx).Result())) {
+		if strings.Contains(line, " name="+prefix) && strings.Contains(line, " flags=b") {
+			n++
+		}
+	}
+	return n
+}
+
+// repeated is how many jobs were done more than once.
+func repeated(ctx context.Context, s *session) int {
+	n := 0
+	for _, times := range must(s.redis.HVals(ctx, doneKey).Result()) {
+		if times != "1" {
+			n++
+		}
+	}
+	return n
+}
