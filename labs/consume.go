@@ -56,9 +56,7 @@ func addEntries(ctx context.Context, s *session, field string, first, last int) 
 // settled is how many entries the group has been given and has acknowledged. One reply has both numbers, so they are of one moment.
 func settled(ctx context.Context, s *session, group string) int {
 	info := groupInfo(ctx, s, group)
-	n := int(info.EntriesRead - info.Pending)
-	s.progress("entries", n, jobs)
-	return n
+	return int(info.EntriesRead - info.Pending)
 }
 
 func groupInfo(ctx context.Context, s *session, group string) redis.XInfoGroup {
@@ -83,9 +81,12 @@ func waiting(ctx context.Context, s *session) int {
 }
 
 // repeated is how many jobs were done more than once.
-func repeated(ctx context.Context, s *session) int {
+func repeated(ctx context.Context, s *session) int { return moreThanOnce(ctx, s, doneKey) }
+
+// moreThanOnce is how many fields of a hash have counted beyond 1.
+func moreThanOnce(ctx context.Context, s *session, key string) int {
 	n := 0
-	for _, times := range must(s.redis.HVals(ctx, doneKey).Result()) {
+	for _, times := range must(s.redis.HVals(ctx, key).Result()) {
 		if times != "1" {
 			n++
 		}

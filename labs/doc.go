@@ -13,6 +13,7 @@
 //	main.go     arguments, the list
 //	lab.go      what a lab is, all labs
 //	session.go  one run: its servers, its keys, their removal
+//	postgres.go the same for Postgres
 //	show.go     what is printed: steps, commands with their replies, tables, progress
 //	reply.go    commands and replies as redis-cli prints them
 //	worker.go   the worker's side

@@ -75,7 +75,7 @@ func (f *fleet) launch(name string, more ...string) *member {
 	}
 	args := append([]string{workerCommand, f.role, name}, f.args...)
 	cmd := exec.Command(must(os.Executable()), append(args, more...)...)
-	cmd.Env = append(os.Environ(), redisVariable+"="+f.s.redisURL)
+	cmd.Env = append(os.Environ(), redisVariable+"="+f.s.redisURL, postgresVariable+"="+f.s.postgresURL)
 	out := &output{ready: make(chan struct{}), commands: make(chan string, 100)}
 	m := &member{name: name, output: out, proc: must(localserver.StartProcess(cmd, out, syscall.SIGKILL))}
 	f.members = append(f.members, m)
@@ -113,7 +113,7 @@ func (f *fleet) killWhile(ctx context.Context, n, total int, done func() int) {
 		var atWork []*member
 		f.s.until(ctx, fmt.Sprintf("%d of %d are done", moment, total), func() bool {
 			now := done()
-			f.s.progress("jobs", now, total)
+			f.s.progress("done", now, total)
 			atWork = f.atWork()
 			return now >= moment && len(atWork) > 0
 		})

@@ -7,13 +7,15 @@ type lab struct {
 	name  string
 	about string // one line, what it is about to show
 	run   func(ctx context.Context, s *session)
+	// postgres says that it needs one, with the schema lab.
+	postgres bool
 	// roles are the worker programs that it starts, by name.
 	roles map[string]func(ctx context.Context, w *worker)
 }
 
 // labs are in the order in which they are best done.
 func labs() []lab {
-	return []lab{fifo, listLoss, lmove, stream, groups, ackEarly, pendingForgotten}
+	return []lab{fifo, listLoss, lmove, stream, groups, ackEarly, pendingForgotten, twice}
 }
 
 // jobs is how many jobs, entries or orders a lab counts, unless it says otherwise.

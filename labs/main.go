@@ -51,6 +51,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	flags.SetOutput(io.Discard) // errors are returned, and help is printed here
 	flags.BoolVar(&s.stepwise, "step", false, "wait for Enter before each step")
 	flags.StringVar(&s.redisURL, "redis", "", "use the Redis at this `URL` instead of a new one: only keys that begin with lab:, one lab at a time")
+	flags.StringVar(&s.postgresURL, "postgres", "", "use the Postgres at this `URL` instead of a new one, where the lab needs one: only the schema lab")
 	flags.Uint64Var(&s.seed, "seed", 1, "which random moments workers are killed at")
 	name, rest := "", args
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {

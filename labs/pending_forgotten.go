@@ -72,9 +72,7 @@ func readsOwnFirst(ctx context.Context, w *worker) {
 
 // delivered is how many entries the group was given.
 func delivered(ctx context.Context, s *session) int {
-	n := int(groupInfo(ctx, s, group).EntriesRead)
-	s.progress("entries handed out", n, jobs)
-	return n
+	return int(groupInfo(ctx, s, group).EntriesRead)
 }
 
 // awaitQuiet waits until all entries were handed out and every worker has finished what it holds, and returns how many are

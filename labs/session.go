@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/redis/go-redis/v9"
 
 	"example.com/orderfanout/internal/localserver"
@@ -22,8 +23,11 @@ type session struct {
 	stepwise   bool
 	redisURL   string
 	seed       uint64
+	// postgresURL is set where the lab needs a Postgres, or somebody has named one.
+	postgresURL string
 
 	redis  *redis.Client
+	pg     *pgx.Conn
 	random *rand.Rand
 	colour bool
 	steps  int
@@ -64,13 +68,20 @@ func (s *session) runLab(ctx context.Context, l lab) (err error) {
 		defer cancel()
 		err = errors.Join(err, s.deleteKeys(ctx))
 	}()
+	if l.postgres {
+		stop, err := s.takePostgres(ctx)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
 	s.say("%s: %s", s.bold(l.name), l.about)
 	return caught(func() { l.run(ctx, s) })
 }
 
 // startRedis starts a redis-server with its data in a directory of its own; stop ends it and removes them.
 func (s *session) startRedis(ctx context.Context) (stop func(), err error) {
-	dir, err := os.MkdirTemp("", "orderfanout-lab-")
+	dir, err := makeDir()
 	if err != nil {
 		return nil, err
 	}
@@ -84,6 +95,19 @@ func (s *session) startRedis(ctx context.Context) (stop func(), err error) {
 		server.Kill()
 		os.RemoveAll(dir)
 	}, nil
+}
+
+// makeDir makes a directory for a server's data. As root, postgres runs as somebody else, who must get there.
+func makeDir() (string, error) {
+	parent := os.TempDir()
+	if localserver.PostgresReaches(parent+"/x") != nil {
+		parent = "/tmp"
+	}
+	dir, err := os.MkdirTemp(parent, "orderfanout-lab-")
+	if err != nil {
+		return "", err
+	}
+	return dir, os.Chmod(dir, 0o711)
 }
 
 // newClient returns a client that says everything once: a command that is repeated behind our back would be counted twice.

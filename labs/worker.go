@@ -20,8 +20,8 @@ import (
 //
 //	labs worker LAB/ROLE NAME [key=value…]
 //
-// The address of the Redis stands in the environment.
-const workerCommand, redisVariable = "worker", "LABS_REDIS"
+// The addresses of Redis and Postgres stand in the environment.
+const workerCommand, redisVariable, postgresVariable = "worker", "LABS_REDIS", "LABS_POSTGRES"
 
 // What a worker tells the lab on its standard output, a line each: that it is connected, and the first commands that it sends.
 const readyLine, commandLine = "ready", "command "
