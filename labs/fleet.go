@@ -143,6 +143,22 @@ func (f *fleet) atWork() []*member {
 	return connected
 }
 
+// revive starts the workers again that have died, under their names, and returns how many had.
+func (f *fleet) revive() int {
+	dead := 0
+	for _, m := range slices.Clone(f.members) {
+		if !m.proc.Running() {
+			if status, ok := m.proc.State().Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
+				check(fmt.Errorf("worker %s ended: %w", m.name, m.output.rest()))
+			}
+			dead++
+			f.members = slices.DeleteFunc(f.members, func(other *member) bool { return other == m })
+			f.launch(m.name)
+		}
+	}
+	return dead
+}
+
 // term sends SIGTERM to all workers, as a deploy does, and waits until they have ended: at once, or, where the role finishes its
 // job first, a moment later.
 func (f *fleet) term() {

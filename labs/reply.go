@@ -12,6 +12,9 @@ import (
 // mostShown is how many arguments of a command, or elements of a reply, are printed.
 const mostShown = 12
 
+// longestShown is from where on a word is shortened.
+const longestShown = 60
+
 // commandText is the command as one would type it in redis-cli. Of a very long one the middle is left out, and it says so.
 func commandText(args []any) string {
 	words := make([]string, 0, len(args))
@@ -28,6 +31,9 @@ func commandText(args []any) string {
 // word quotes an argument where redis-cli needs it quoted.
 func word(arg any) string {
 	text := fmt.Sprint(arg)
+	if len(text) > longestShown && !strings.Contains(text, " ") {
+		return fmt.Sprintf("%s…(%d bytes)", text[:longestShown/2], len(text))
+	}
 	if text == "" || strings.ContainsAny(text, " \"'\n\t") {
 		return strconv.Quote(text)
 	}
@@ -52,7 +58,7 @@ func elementText(indent string, reply any) string {
 	case int64:
 		return fmt.Sprintf("(integer) %d", v)
 	case string:
-		if v == "OK" || v == "PONG" { // redis-cli quotes no status
+		if v == "OK" || v == "QUEUED" { // redis-cli quotes no status
 			return v
 		}
 		return strconv.Quote(v)

@@ -27,6 +27,7 @@ type session struct {
 	postgresURL string
 
 	redis  *redis.Client
+	hand   *redis.Conn // one connection for all that is typed, as in a terminal
 	pg     *pgx.Conn
 	random *rand.Rand
 	colour bool
@@ -59,6 +60,8 @@ func (s *session) runLab(ctx context.Context, l lab) (err error) {
 	}
 	s.redis = newClient(opt)
 	defer s.redis.Close()
+	s.hand = s.redis.Conn()
+	defer s.hand.Close()
 	if err := s.takeKeys(ctx); err != nil {
 		return err
 	}

@@ -66,7 +66,7 @@ func (s *session) note(format string, args ...any) {
 // some labs want to show it.
 func (s *session) do(ctx context.Context, args ...any) any {
 	s.say("   redis> %s", s.bold(commandText(args)))
-	reply, err := s.redis.Do(ctx, args...).Result()
+	reply, err := s.hand.Do(ctx, args...).Result()
 	if refused := redis.Error(nil); err != nil && !errors.As(err, &refused) {
 		check(fmt.Errorf("%s: %w", args[0], err))
 	}
