@@ -32,8 +32,13 @@ func (w *worker) ownThenNew(ctx context.Context, group string, handle func(redis
 
 // readGroup reads up to ten entries. For new ones (id >) it waits for a tenth of a second.
 func (w *worker) readGroup(ctx context.Context, group, id string) []redis.XMessage {
+	return w.readStream(ctx, eventsKey, group, id)
+}
+
+// readStream is readGroup for any stream.
+func (w *worker) readStream(ctx context.Context, stream, group, id string) []redis.XMessage {
 	reply, err := w.redis.XReadGroup(ctx, &redis.XReadGroupArgs{
-		Group: group, Consumer: w.name, Streams: []string{eventsKey, id}, Count: 10, Block: 100 * time.Millisecond,
+		Group: group, Consumer: w.name, Streams: []string{stream, id}, Count: 10, Block: 100 * time.Millisecond,
 	}).Result()
 	if isNil(err) {
 		return nil

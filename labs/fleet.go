@@ -165,6 +165,11 @@ func (f *fleet) term() {
 	for _, m := range f.members {
 		check(m.proc.Signal(syscall.SIGTERM))
 	}
+	f.finish()
+}
+
+// finish waits until all workers have ended.
+func (f *fleet) finish() {
 	for _, m := range f.members {
 		<-m.proc.Exited()
 		if status, ok := m.proc.State().Sys().(syscall.WaitStatus); !ok || !status.Signaled() && status.ExitStatus() != 0 {

@@ -62,11 +62,21 @@ func (s *session) note(format string, args ...any) {
 	s.say("   "+format, args...)
 }
 
-// do sends a command and prints it, and its reply, as redis-cli does. A reply that is an error is printed and no failure of the lab:
-// some labs want to show it.
+// do sends a command to the lab's Redis and prints it, and its reply, as redis-cli does. A reply that is an error is printed and no
+// failure of the lab: some labs want to show it.
 func (s *session) do(ctx context.Context, args ...any) any {
-	s.say("   redis> %s", s.bold(commandText(args)))
-	reply, err := s.hand.Do(ctx, args...).Result()
+	return s.send(ctx, "redis", s.hand, args...)
+}
+
+// doer is a client or one connection.
+type doer interface {
+	Do(ctx context.Context, args ...any) *redis.Cmd
+}
+
+// send is do for a server that the lab prints under this name.
+func (s *session) send(ctx context.Context, name string, to doer, args ...any) any {
+	s.say("   %s> %s", name, s.bold(commandText(args)))
+	reply, err := to.Do(ctx, args...).Result()
 	if refused := redis.Error(nil); err != nil && !errors.As(err, &refused) {
 		check(fmt.Errorf("%s: %w", args[0], err))
 	}
