@@ -117,14 +117,18 @@ func (f *fleet) killWhile(ctx context.Context, n, total int, done func() int) {
 			atWork = f.atWork()
 			return now >= moment && len(atWork) > 0
 		})
-		victim := atWork[f.s.random.IntN(len(atWork))]
-		f.kill(victim)
-		name := ""
-		if f.sameName {
-			name = victim.name
-		}
-		f.launch(name)
+		f.replace(atWork[f.s.random.IntN(len(atWork))])
 	}
+}
+
+// replace kills a worker and starts another in its place.
+func (f *fleet) replace(m *member) {
+	f.kill(m)
+	name := ""
+	if f.sameName {
+		name = m.name
+	}
+	f.launch(name)
 }
 
 // atWork returns the workers that are connected. It fails where a worker has ended by itself.

@@ -20,7 +20,7 @@ var twice = lab{
 	},
 }
 
-// orders is how many orders each handler gets: it has more handlers than other labs have parts.
+// orders is how many orders there are in the labs with a Postgres, which take longer.
 const orders = 500
 
 // cameKey is the hash that has for each order how often it came to a handler.
