@@ -94,10 +94,15 @@ func (f *fleet) awaitReady(ctx context.Context, m *member) {
 	}
 }
 
-// kill is kill -9 for one worker. When it returns, the process is gone.
-func (f *fleet) kill(m *member) {
+// crash is kill -9 for one worker. When it returns, the process is gone.
+func crash(m *member) {
 	check(m.proc.Signal(syscall.SIGKILL))
 	<-m.proc.Exited()
+}
+
+// kill is crash for a worker that revive is not to start again.
+func (f *fleet) kill(m *member) {
+	crash(m)
 	f.members = slices.DeleteFunc(f.members, func(other *member) bool { return other == m })
 }
 

@@ -15,7 +15,7 @@ type lab struct {
 
 // labs are in the order in which they are best done.
 func labs() []lab {
-	return []lab{fifo, listLoss, lmove, stream, groups, ackEarly, pendingForgotten, twice, poison, maxlen, threePieces, order, dualWrite, lag}
+	return []lab{fifo, listLoss, lmove, stream, groups, ackEarly, pendingForgotten, twice, poison, maxlen, threePieces, order, dualWrite, lag, decouple}
 }
 
 // jobs is how many jobs, entries or orders a lab counts, unless it says otherwise.

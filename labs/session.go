@@ -119,6 +119,7 @@ func newClient(opt *redis.Options) *redis.Client {
 	opt.ReadTimeout = 30 * time.Second // a busy machine is no error
 	opt.Protocol = 2                   // replies as redis-cli shows them
 	opt.DisableIdentity = true
+	opt.DialerRetries = 1
 	return redis.NewClient(opt)
 }
 
