@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -21,7 +22,7 @@ const (
 	deadKey = prefix + "dead"
 	// poisonJob is the one that kills its worker.
 	poisonJob = "123"
-	// poisonWindow is how long a part is watched where it does not come to its end.
+	// poisonWindow is how long a part is watched that has no end.
 	poisonWindow = 3 * time.Second
 )
 
@@ -58,16 +59,20 @@ func runPoison(ctx context.Context, s *session) {
 		f := &fleet{s: s, role: "poison/consumer", sameName: true, args: append(part.args, "drain")}
 		defer f.stop()
 		f.start(ctx, part.workers, 0)
-		begin, deaths, good, took := time.Now(), 0, 0, poisonWindow
+		begin, deaths, good, took := time.Now(), 0, 0, time.Duration(0)
+		endless := !slices.Contains(part.args, "limit=3") // no limit: the poison entry never goes away
 		s.until(ctx, "all good ones are done, or the time is over", func() bool {
 			deaths += f.revive()
 			good = s.ask(ctx, "HLEN", doneKey)
 			s.progress("good ones done", good, jobs-1)
-			if good == jobs-1 {
-				took = min(took, time.Since(begin))
+			if good == jobs-1 && took == 0 {
+				took = time.Since(begin)
 			}
-			return time.Since(begin) > poisonWindow || good == jobs-1 && settled(ctx, s, group) == jobs
+			return endless && time.Since(begin) > poisonWindow || good == jobs-1 && settled(ctx, s, group) == jobs
 		})
+		if took == 0 {
+			took = time.Since(begin) // they are not all done, and never will be
+		}
 		f.stop()
 		s.do(ctx, "HLEN", doneKey)
 		table = append(table, []any{part.how, good, jobs - 1 - good, deaths, s.count(ctx, "XLEN", deadKey), int(float64(good) / took.Seconds())})
