@@ -9,11 +9,44 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The stream of most labs, and its group where there is only one.
+// The list and the stream of most labs, and the stream's group where there is only one.
 const (
+	jobsKey   = prefix + "jobs"
 	eventsKey = prefix + "events"
 	group     = "workers"
 )
+
+// popJobs takes jobs out of the list and hands them to handle, until the worker is asked to end. From BRPOP on a job exists in this
+// process only.
+func (w *worker) popJobs(ctx context.Context, handle func(job string)) {
+	for !w.stopping() {
+		reply, err := w.redis.BRPop(ctx, time.Second, jobsKey).Result()
+		if isNil(err) {
+			continue // nothing came within the second
+		}
+		check(err)
+		handle(reply[1])
+	}
+}
+
+// moveJobs is popJobs with a note: it moves a job to the processing list in one command, and takes it out of there after the work.
+func (w *worker) moveJobs(ctx context.Context, handle func(job string)) {
+	for !w.stopping() {
+		job, err := w.redis.BLMove(ctx, jobsKey, processingKey, "RIGHT", "LEFT", time.Second).Result()
+		if isNil(err) {
+			continue
+		}
+		check(err)
+		handle(job)
+		// A kill between these two lines repeats the job later.
+		check(w.redis.LRem(ctx, processingKey, 1, job).Err())
+	}
+}
+
+// inBothLists is how many jobs wait or are noted as in work. A script, so that none is on its way between the two.
+func inBothLists(ctx context.Context, s *session) int {
+	return s.ask(ctx, "EVAL", "return redis.call('LLEN', KEYS[1]) + redis.call('LLEN', KEYS[2])", 2, jobsKey, processingKey)
+}
 
 // ownThenNew hands entries to handle until the worker is asked to end. A name that comes back may have entries of before its death: the id
 // 0 asks for these. When there are none any more, the id > asks for what nobody was given yet.
@@ -26,6 +59,19 @@ func (w *worker) ownThenNew(ctx context.Context, group string, handle func(redis
 		}
 		for _, e := range entries {
 			handle(e) // acknowledges it, or the id 0 would bring it again
+		}
+	}
+}
+
+// claimThenNew is ownThenNew for names that never come back: what anybody has had for as long as idle without acknowledging it is taken over first.
+func (w *worker) claimThenNew(ctx context.Context, group string, idle time.Duration, handle func(redis.XMessage)) {
+	for !w.stopping() {
+		old, _, err := w.redis.XAutoClaim(ctx, &redis.XAutoClaimArgs{
+			Stream: eventsKey, Group: group, Consumer: w.name, MinIdle: idle, Start: "0", Count: 10,
+		}).Result()
+		check(err)
+		for _, e := range append(old, w.readGroup(ctx, group, ">")...) {
+			handle(e)
 		}
 	}
 }

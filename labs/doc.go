@@ -18,7 +18,7 @@
 //	reply.go    commands and replies as redis-cli prints them
 //	worker.go   the worker's side
 //	fleet.go    the lab's side: starting workers and killing them
-//	consume.go  what the labs with a stream share
+//	consume.go  how workers take jobs and entries: what several labs share
 //
 // and a file for each lab.
 package main

@@ -15,10 +15,7 @@ var fifo = lab{
 	roles: map[string]func(context.Context, *worker){"consumer": fifoConsumer},
 }
 
-const (
-	jobsKey     = prefix + "jobs"
-	finishedKey = prefix + "finished"
-)
+const finishedKey = prefix + "finished"
 
 func runFIFO(ctx context.Context, s *session) {
 	s.step(ctx, "By hand: what goes in first comes out first")
@@ -64,17 +61,12 @@ func pushJobs(ctx context.Context, s *session) {
 
 // fifoConsumer takes jobs for ever, and writes down each one that it has finished.
 func fifoConsumer(ctx context.Context, w *worker) {
-	for {
-		reply, err := w.redis.BRPop(ctx, time.Second, jobsKey).Result()
-		if isNil(err) {
-			continue // nothing came within the second
-		}
-		check(err)
-		job := must(strconv.ParseUint(reply[1], 10, 64))
+	w.popJobs(ctx, func(job string) {
+		n := must(strconv.ParseUint(job, 10, 64))
 		// The same job takes the same time, whoever does it.
-		work(time.Duration(rand.New(rand.NewPCG(job, 0)).IntN(3000)) * time.Microsecond)
+		work(time.Duration(rand.New(rand.NewPCG(n, 0)).IntN(3000)) * time.Microsecond)
 		check(w.redis.RPush(ctx, finishedKey, job).Err())
-	}
+	})
 }
 
 // finished returns the jobs in the order in which they were finished.

@@ -7,6 +7,8 @@ type lab struct {
 	name  string
 	about string // one line, what it is about to show
 	run   func(ctx context.Context, s *session)
+	// blank prints the lab's table empty, where it has one to be filled in by hand first.
+	blank func(s *session)
 	// postgres says that it needs one, with the schema lab.
 	postgres bool
 	// roles are the worker programs that it starts, by name.
@@ -15,7 +17,7 @@ type lab struct {
 
 // labs are in the order in which they are best done.
 func labs() []lab {
-	return []lab{fifo, listLoss, lmove, stream, groups, ackEarly, pendingForgotten, twice, poison, maxlen, threePieces, order, dualWrite, lag, decouple}
+	return []lab{fifo, listLoss, lmove, stream, groups, ackEarly, pendingForgotten, twice, poison, maxlen, threePieces, order, dualWrite, lag, decouple, compare}
 }
 
 // jobs is how many jobs, entries or orders a lab counts, unless it says otherwise.

@@ -67,15 +67,10 @@ func runListLoss(ctx context.Context, s *session) {
 // listConsumer takes a job, does it, and writes down that it is done. Between BRPOP and the end of the work the job exists in
 // this process only.
 func listConsumer(ctx context.Context, w *worker) {
-	for !w.stopping() {
-		reply, err := w.redis.BRPop(ctx, time.Second, jobsKey).Result()
-		if isNil(err) {
-			continue // nothing came within the second
-		}
-		check(err)
+	w.popJobs(ctx, func(job string) {
 		work(5 * time.Millisecond)
-		w.done(ctx, reply[1])
-	}
+		w.done(ctx, job)
+	})
 }
 
 // takenJobs is how many of the jobs are no longer in the list.

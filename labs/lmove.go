@@ -49,7 +49,7 @@ func runLMove(ctx context.Context, s *session) {
 		f.start(ctx, 4, 3)
 		f.killWhile(ctx, part.kills, jobs, func() int { return takenJobs(ctx, s) })
 		s.until(ctx, "both lists are empty", func() bool {
-			left := s.ask(ctx, "EVAL", "return redis.call('LLEN', KEYS[1]) + redis.call('LLEN', KEYS[2])", 2, jobsKey, processingKey)
+			left := inBothLists(ctx, s)
 			s.progress("jobs", jobs-left, jobs)
 			return left == 0
 		})
@@ -62,24 +62,17 @@ func runLMove(ctx context.Context, s *session) {
 	s.conclude("a job that is noted until it is done cannot be lost, but it may be done more than once: nobody can tell a slow worker from a dead one.")
 }
 
-// lmoveConsumer moves a job to the processing list in one command, and takes it out of there after the work.
+// lmoveConsumer does jobs that stay noted in the processing list until their work is done.
 func lmoveConsumer(ctx context.Context, w *worker) {
 	slow := w.number("slow", 0) // each job whose number is a multiple of it takes long
-	for !w.stopping() {
-		job, err := w.redis.BLMove(ctx, jobsKey, processingKey, "RIGHT", "LEFT", time.Second).Result()
-		if isNil(err) {
-			continue
-		}
-		check(err)
+	w.moveJobs(ctx, func(job string) {
 		takes := 5 * time.Millisecond
 		if slow > 0 && must(strconv.Atoi(job))%slow == 0 {
 			takes = 300 * time.Millisecond
 		}
 		work(takes)
 		w.done(ctx, job)
-		// A kill between these two lines repeats the job later.
-		check(w.redis.LRem(ctx, processingKey, 1, job).Err())
-	}
+	})
 }
 
 // giveBack puts a job back to where it is taken next, unless it was finished meanwhile. Two commands would not do: a crash

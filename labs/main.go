@@ -53,6 +53,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	flags.StringVar(&s.redisURL, "redis", "", "use the Redis at this `URL` instead of a new one: only keys that begin with lab:, one lab at a time")
 	flags.StringVar(&s.postgresURL, "postgres", "", "use the Postgres at this `URL` instead of a new one, where the lab needs one: only the schema lab")
 	flags.Uint64Var(&s.seed, "seed", 1, "which random moments workers are killed at")
+	blank := flags.Bool("blank", false, "only with compare: print its table empty, to be filled in by hand first")
 	name, rest := "", args
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 		name, rest = args[0], args[1:]
@@ -72,6 +73,9 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if len(others) > 0 {
 		return fmt.Errorf("one lab at a time, and settings before or after it, not %q; %w", others[0], errUsage)
 	}
+	if name == "" && *blank {
+		return fmt.Errorf("--blank goes with a lab: compare --blank; %w", errUsage)
+	}
 	if name == "" {
 		list(stdout)
 		return nil
@@ -79,6 +83,13 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	l, err := find(name)
 	if err != nil {
 		return err
+	}
+	if *blank && l.blank == nil {
+		return fmt.Errorf("only compare has a table to be filled in, %s has none; %w", name, errUsage)
+	}
+	if *blank {
+		l.blank(s)
+		return nil
 	}
 	return s.runLab(ctx, l)
 }

@@ -158,6 +158,8 @@ func TestUsage(t *testing.T) {
 		{[]string{"list-los"}, exitUsage, "did you mean list-loss?"},
 		{[]string{"fifo", "--nothing"}, exitUsage, "-nothing"},
 		{[]string{"fifo", "list-loss"}, exitUsage, "one lab at a time"},
+		{[]string{"fifo", "--blank"}, exitUsage, "only compare"},
+		{[]string{"--blank"}, exitUsage, "compare --blank"},
 		{[]string{"fifo", "--redis", "nonsense"}, exitUsage, "--redis"},
 		{[]string{"fifo", "--redis", "redis://127.0.0.1:1"}, exitFailed, "ask Redis"},
 	} {

@@ -68,15 +68,7 @@ func streamComesBack(ctx context.Context, w *worker) {
 
 // streamClaims first takes over what others have had for too long without acknowledging it, then reads new entries.
 func streamClaims(ctx context.Context, w *worker) {
-	for !w.stopping() {
-		old, _, err := w.redis.XAutoClaim(ctx, &redis.XAutoClaimArgs{
-			Stream: eventsKey, Group: group, Consumer: w.name, MinIdle: 300 * time.Millisecond, Start: "0", Count: 10,
-		}).Result()
-		check(err)
-		for _, e := range append(old, w.readGroup(ctx, group, ">")...) {
-			doEntry(ctx, w, e)
-		}
-	}
+	w.claimThenNew(ctx, group, 300*time.Millisecond, func(e redis.XMessage) { doEntry(ctx, w, e) })
 }
 
 // doEntry does the work first and acknowledges it then. A kill between the two repeats the work later.

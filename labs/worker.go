@@ -31,7 +31,7 @@ type worker struct {
 	name  string
 	redis *redis.Client
 	args  map[string]string
-	term  atomic.Bool
+	term  *atomic.Bool // shared by all consumers of a process
 }
 
 // workerMain runs a role until the lab ends it.
@@ -40,7 +40,7 @@ func workerMain(args []string) int {
 		if len(args) < 2 {
 			check(fmt.Errorf("usage: %s LAB/ROLE NAME [key=value…]", workerCommand))
 		}
-		w := &worker{name: args[1], args: map[string]string{}}
+		w := &worker{name: args[1], args: map[string]string{}, term: new(atomic.Bool)}
 		for _, arg := range args[2:] {
 			key, value, _ := strings.Cut(arg, "=")
 			w.args[key] = value
