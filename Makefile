@@ -28,6 +28,11 @@ test: servers ## the tests of all modules with the race detector, less the fault
 proof: servers ## every system test: each crash point in each way, each kind of fault
 	go test -race -count=1 -parallel 6 -timeout 20m ./e2e
 
+# Without the race detector: a lab's workers are the test's own binary, and what a lab promises it promises of the real program.
+.PHONY: labs
+labs: servers ## every lab, held to what its page claims
+	go test -count=1 -parallel 2 -timeout 15m ./labs
+
 .PHONY: race
 race: servers ## all tests ten times over, to find those that fail now and then
 	go test -race -count=10 -timeout 60m $(PACKAGES)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -21,6 +22,9 @@ import (
 // asProgram in the environment makes the test binary the program itself, and so the workers that it starts.
 const asProgram = "LABS_AS_PROGRAM"
 
+// raced is true where the tests run with the race detector.
+var raced bool
+
 func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
 		main()
@@ -33,7 +37,7 @@ func TestMain(m *testing.M) {
 func command(t *testing.T, args ...string) (cmd *exec.Cmd, stdout, stderr *bytes.Buffer) {
 	t.Helper()
 	stdout, stderr = new(bytes.Buffer), new(bytes.Buffer)
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
 	cmd = exec.CommandContext(ctx, os.Args[0], args...)
 	dir := servertest.TempDir(t)
@@ -51,9 +55,20 @@ func command(t *testing.T, args ...string) (cmd *exec.Cmd, stdout, stderr *bytes
 // table is what a lab counted: a line's name, a column's name, what stands there.
 type table map[string]map[string]string
 
+// quick are the labs that also run where tests must not take long.
+var quick = []string{"groups", "lag"}
+
 // runLab runs a lab to its end and returns what it counted.
 func runLab(t *testing.T, args ...string) table {
 	t.Helper()
+	if !slices.Contains(quick, args[0]) {
+		if testing.Short() {
+			t.Skip("a whole lab; make labs runs them all")
+		}
+		if raced {
+			t.Skip("workers are this binary too, and the race detector makes another program of them; make labs runs them all")
+		}
+	}
 	t.Parallel()
 	cmd, stdout, stderr := command(t, args...)
 	if err := cmd.Run(); err != nil {

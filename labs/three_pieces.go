@@ -19,6 +19,13 @@ var threePieces = lab{
 	roles: map[string]func(context.Context, *worker){"producer": piecesProducer, "consumer": piecesConsumer},
 }
 
+const (
+	pieces = 500 // jobs
+	// backlog is how many wait when the consumers begin. So there is always something in the broker that a kill can take away, also where the
+	// producer is slower than they are.
+	backlog = 200
+)
+
 // sentKey counts how far the producer is. Like lab:done it stands in the lab's own Redis, which nobody kills, and not in the broker.
 const sentKey = prefix + "sent"
 
@@ -42,7 +49,7 @@ func runThreePieces(ctx context.Context, s *session) {
 		persist            bool
 		producer, consumer []string
 	}{
-		{"all three", "1,000 jobs, 4 consumers; the broker is killed half-way, a consumer 10 times; all three pieces", true, nil, nil},
+		{"all three", "500 jobs, 4 consumers, which begin when 200 are sent; the broker is killed half-way, a consumer 10 times; all three pieces", true, nil, nil},
 		{"producer does not wait", "The same, but the producer sends and does not look at the answer", true, []string{"forget"}, nil},
 		{"broker does not persist", "The same, but the broker keeps all in memory", false, nil, nil},
 		{"XACK before the work", "The same, but the consumers acknowledge first", true, nil, []string{"early"}},
@@ -59,27 +66,27 @@ func runThreePieces(ctx context.Context, s *session) {
 		consumers.start(ctx, 4, 0)
 		producer.start(ctx, 1, 0)
 		killed := false
-		consumers.killWhile(ctx, 10, jobs, func() int {
-			sent := sentSoFar(ctx, s)
-			if sent >= jobs/2 && !killed {
+		consumers.killWhile(ctx, 10, pieces-backlog, func() int {
+			sent := sentSoFar(ctx, s.redis)
+			if sent >= pieces/2 && !killed {
 				check(broker.Kill())
 				s.note("%d sent; the broker is killed (kill -9), and started again", sent)
 				check(broker.Restart())
 				killed = true
 			}
-			return sent
+			return sent - backlog
 		})
 		producer.finish()
 		client := newClient(broker.Options())
 		defer client.Close()
 		s.until(ctx, "nothing is unread or pending", func() bool {
-			s.progress("done", s.ask(ctx, "HLEN", doneKey), jobs)
+			s.progress("done", s.ask(ctx, "HLEN", doneKey), pieces)
 			return atEnd(ctx, client)
 		})
 		consumers.term()
 		stop()
 		done := s.count(ctx, "HLEN", doneKey)
-		table = append(table, []any{part.how, jobs, done, jobs - done, repeated(ctx, s)})
+		table = append(table, []any{part.how, pieces, done, pieces - done, repeated(ctx, s)})
 	}
 	s.table([]string{"what", "sent", "done", "lost", "done more than once"}, table...)
 	s.conclude("all three pieces are needed, each covers another gap, and with all three a job may still come twice.")
@@ -114,7 +121,7 @@ func piecesProducer(ctx context.Context, w *worker) {
 	if w.has("forget") {
 		send = sendAndForget(broker)
 	}
-	for job := 1; job <= jobs; job++ {
+	for job := 1; job <= pieces; job++ {
 		send(ctx, job)
 		check(w.redis.Set(ctx, sentKey, job, 0).Err())
 		work(time.Millisecond)
@@ -151,6 +158,9 @@ func sendAndForget(opt *redis.Options) func(context.Context, int) {
 // piecesConsumer lives through a broker that is away, and makes the group again where it is gone.
 func piecesConsumer(ctx context.Context, w *worker) {
 	broker := newClient(must(redis.ParseURL(w.args["broker"])))
+	for sentSoFar(ctx, w.redis) < backlog {
+		work(time.Millisecond)
+	}
 	id := "0"
 	for !w.stopping() {
 		reply, err := broker.XReadGroup(ctx, &redis.XReadGroupArgs{
@@ -182,8 +192,8 @@ func piecesConsumer(ctx context.Context, w *worker) {
 	}
 }
 
-func sentSoFar(ctx context.Context, s *session) int {
-	n, err := s.redis.Get(ctx, sentKey).Int()
+func sentSoFar(ctx context.Context, client *redis.Client) int {
+	n, err := client.Get(ctx, sentKey).Int()
 	if !isNil(err) {
 		check(err)
 	}
