@@ -3,18 +3,14 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"os"
 	"os/exec"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"example.com/orderfanout/internal/localserver/servertest"
 )
@@ -30,7 +26,7 @@ func TestMain(m *testing.M) {
 		main()
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	servertest.Main(m)
 }
 
 // command is the program with the arguments, in a process of its own. What it leaves in its directory for temporary files fails the test.
@@ -189,38 +185,6 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// TestOthersRedis shows that a lab leaves in somebody's Redis what it did not make, and nothing of its own.
-func TestOthersRedis(t *testing.T) {
-	t.Parallel()
-	server := servertest.Redis(t)
-	client := redis.NewClient(server.Options())
-	t.Cleanup(func() { client.Close() })
-	set := func(key, value string) {
-		if err := client.Set(t.Context(), key, value, 0).Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	set("lab:precious", "1")
-	cmd, _, stderr := command(t, "fifo", "--redis", server.URL())
-	if err := cmd.Run(); err == nil || !strings.Contains(stderr.String(), "lab:precious") {
-		t.Errorf("where others have keys under lab: it ended with %v: %s", err, stderr)
-	}
-	if n := client.Exists(t.Context(), "lab:precious").Val(); n != 1 {
-		t.Error("lab:precious is gone")
-	}
-	client.Del(t.Context(), "lab:precious")
-	set("other", "1")
-	set(ownerKey, owner) // of a lab that was killed
-	set(jobsKey, "no list")
-	cmd, stdout, stderr := command(t, "fifo", "--redis", server.URL())
-	if err := cmd.Run(); err != nil {
-		t.Fatalf("%v\n%s%s", err, stdout, stderr)
-	}
-	if keys := client.Keys(t.Context(), "*").Val(); len(keys) != 1 || keys[0] != "other" {
-		t.Errorf("it left %v, want only other", keys)
-	}
-}
-
 // TestStep shows that --step waits before each step, and goes on where the input ends.
 func TestStep(t *testing.T) {
 	t.Parallel()
@@ -231,37 +195,5 @@ func TestStep(t *testing.T) {
 	}
 	if n := strings.Count(stdout.String(), "Enter goes on"); n != 3 {
 		t.Errorf("it asked %d times, want 3\n%s", n, stdout)
-	}
-}
-
-// TestInterrupt shows that Ctrl-C leaves no server, no worker and no directory.
-func TestInterrupt(t *testing.T) {
-	t.Parallel()
-	cmd, _, stderr := command(t, "fifo", "--step")
-	never, write, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer write.Close()
-	defer never.Close()
-	cmd.Stdin = never
-	cmd.Stdout = nil
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	seen := make([]byte, 1)
-	if _, err := out.Read(seen); err != nil { // its server runs by now
-		t.Fatal(err)
-	}
-	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
-	var exit *exec.ExitError
-	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != exitInterrupted {
-		t.Errorf("it ended with %v, want exit code %d\n%s", err, exitInterrupted, stderr)
 	}
 }

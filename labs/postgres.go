@@ -14,7 +14,7 @@ import (
 
 // takePostgres starts a Postgres, or connects to the one that was named, and makes the schema lab there; stop removes what it
 // has made.
-func (s *session) takePostgres(ctx context.Context) (stop func(), err error) {
+func (s *session) takePostgres(ctx context.Context) (stop func() error, err error) {
 	remove := func() {}
 	if s.postgresURL == "" {
 		if remove, err = s.startPostgres(ctx); err != nil {
@@ -31,16 +31,21 @@ func (s *session) takePostgres(ctx context.Context) (stop func(), err error) {
 		remove()
 		return nil, fmt.Errorf("prepare Postgres: %w", err)
 	}
-	return func() {
+	return func() error {
 		// Also after Ctrl-C, which has closed the connection: so with a new one, and a context of its own.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
+		defer remove()
 		s.pg.Close(ctx)
-		if conn, err := pgx.Connect(ctx, s.postgresURL); err == nil {
-			conn.Exec(ctx, "drop schema lab cascade")
+		conn, err := pgx.Connect(ctx, s.postgresURL)
+		if err == nil {
+			_, err = conn.Exec(ctx, "drop schema lab cascade")
 			conn.Close(ctx)
 		}
-		remove()
+		if err != nil {
+			return fmt.Errorf("drop the schema lab: %w", err)
+		}
+		return nil
 	}, nil
 }
 

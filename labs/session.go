@@ -72,11 +72,11 @@ func (s *session) runLab(ctx context.Context, l lab) (err error) {
 		err = errors.Join(err, s.deleteKeys(ctx))
 	}()
 	if l.postgres {
-		stop, err := s.takePostgres(ctx)
-		if err != nil {
-			return err
+		stop, failed := s.takePostgres(ctx)
+		if failed != nil {
+			return failed
 		}
-		defer stop()
+		defer func() { err = errors.Join(err, stop()) }()
 	}
 	s.say("%s: %s", s.bold(l.name), l.about)
 	return caught(func() { l.run(ctx, s) })
