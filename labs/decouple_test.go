@@ -4,12 +4,24 @@ import "testing"
 
 func TestDecouple(t *testing.T) {
 	c := runLab(t, "decouple")
-	c.wantSome(t, "direct, consumer down", "failed")
-	c.wantSum(t, "direct, consumer down", orders, "failed", "done")
-	c.want(t, "queue, consumer down", "failed", 0)
-	c.want(t, "queue, consumer down", "done", orders)
-	c.wantSome(t, "queue, broker down", "failed")
+	direct, queue, noBroker := "direct, consumer down", "queue, consumer down", "queue, broker down"
+	away := upAt - downAt // so many orders come while it is
+	if n := c.number(t, direct, "failed"); n < away {
+		t.Errorf("%s: %d failed, want at least the %d of that time", direct, n, away)
+	}
+	c.want(t, direct, "waited", 0)
+	c.wantSum(t, direct, orders, "failed", "done")
+	c.want(t, queue, "failed", 0)
+	if n := c.number(t, queue, "waited"); n < away {
+		t.Errorf("%s: %d waited, want at least the %d of that time", queue, n, away)
+	}
+	c.want(t, queue, "done", orders)
+	if n := c.number(t, noBroker, "failed"); n < away {
+		t.Errorf("%s: %d failed, want at least the %d of that time", noBroker, n, away)
+	}
+	c.wantSum(t, noBroker, orders, "failed", "waited")
 	for _, drained := range []string{"burst, drained by 1", "burst, drained by 2", "burst, drained by 4"} {
+		c.wantSome(t, drained, "waited")
 		c.want(t, drained, "done", burst)
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -22,8 +23,14 @@ func runLag(ctx context.Context, s *session) {
 		if info.Lag < 0 { // so the client library reads nil
 			unread = "nil"
 		}
-		length := s.ask(ctx, "XLEN", eventsKey)
-		table = append(table, []any{state, length, int(info.EntriesRead), unread, int(info.Pending)})
+		length, idle, connected := s.ask(ctx, "XLEN", eventsKey), any("-"), "no"
+		for _, c := range must(s.redis.XInfoConsumers(ctx, eventsKey, group).Result()) {
+			idle = int(c.Idle.Milliseconds())
+		}
+		if w1Connected(ctx, s) {
+			connected = "yes"
+		}
+		table = append(table, []any{state, length, int(info.EntriesRead), unread, int(info.Pending), idle, connected})
 	}
 	start := func(role string) *fleet {
 		f := &fleet{s: s, role: "lag/" + role, args: []string{"drain"}}
@@ -53,9 +60,10 @@ func runLag(ctx context.Context, s *session) {
 
 	s.step(ctx, "Dead: w1 is killed (kill -9)")
 	w1.kill(w1.members[0])
+	s.until(ctx, "its connection is gone", func() bool { return !w1Connected(ctx, s) })
 	note("dead")
 	s.do(ctx, "XPENDING", eventsKey, group)
-	s.note("The same figures as a moment ago: Redis does not know that w1 is dead. Only idle goes on growing:")
+	s.note("The same figures as a moment ago: to the group it does not matter that w1's connection is gone. Only idle goes on growing:")
 	s.do(ctx, "XINFO", "CONSUMERS", eventsKey, group)
 
 	s.step(ctx, "Back: w1 is started again, does its own ten, and then the others")
@@ -70,8 +78,12 @@ func runLag(ctx context.Context, s *session) {
 	s.do(ctx, "XDEL", eventsKey, last[2].ID)
 	note("one deleted")
 
-	s.table([]string{"state", "entries in the stream", "entries-read", "lag", "pending"}, table...)
-	s.conclude("lag is what was never handed out, pending what was handed out and not acknowledged; neither tells a slow consumer from a dead one, idle does.")
+	s.table([]string{"state", "entries in the stream", "entries-read", "lag", "pending", "idle, ms", "connected"}, table...)
+	s.conclude("lag is what was never handed out, pending what was handed out and not acknowledged; neither tells a slow consumer from a dead one, and idle only says for how long nothing was heard of it.")
+}
+
+func w1Connected(ctx context.Context, s *session) bool {
+	return strings.Contains(must(s.redis.ClientList(ctx).Result()), " name="+prefix+"w1 ")
 }
 
 // lagWorks does its own entries first, then new ones.
