@@ -54,11 +54,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	flags.StringVar(&s.postgresURL, "postgres", "", "use the Postgres at this `URL` instead of a new one, where the lab needs one: only the schema lab")
 	flags.Uint64Var(&s.seed, "seed", 1, "which random moments workers are killed at")
 	blank := flags.Bool("blank", false, "only with compare: print its table empty, to be filled in by hand first")
-	name, rest := "", args
-	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
-		name, rest = args[0], args[1:]
-	}
-	err := flags.Parse(rest)
+	names, err := parse(flags, args)
 	if errors.Is(err, flag.ErrHelp) {
 		usage(stdout, flags)
 		return err
@@ -66,13 +62,10 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if err != nil {
 		return fmt.Errorf("%w; %w", err, errUsage)
 	}
-	others := flags.Args()
-	if name == "" && len(others) > 0 {
-		name, others = others[0], others[1:]
+	if len(names) > 1 {
+		return fmt.Errorf("one lab at a time, not %q too; %w", names[1], errUsage)
 	}
-	if len(others) > 0 {
-		return fmt.Errorf("one lab at a time, and settings before or after it, not %q; %w", others[0], errUsage)
-	}
+	name := strings.Join(names, "")
 	if name == "" && *blank {
 		return fmt.Errorf("--blank goes with a lab: compare --blank; %w", errUsage)
 	}
@@ -92,6 +85,14 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		return nil
 	}
 	return s.runLab(ctx, l)
+}
+
+// parse reads settings before and after the names, which it returns.
+func parse(flags *flag.FlagSet, args []string) (names []string, err error) {
+	for err = flags.Parse(args); err == nil && flags.NArg() > 0; err = flags.Parse(flags.Args()[1:]) {
+		names = append(names, flags.Arg(0))
+	}
+	return names, err
 }
 
 func usage(to io.Writer, flags *flag.FlagSet) {

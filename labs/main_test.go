@@ -169,6 +169,8 @@ func TestUsage(t *testing.T) {
 		{[]string{"list-los"}, exitUsage, "did you mean list-loss?"},
 		{[]string{"fifo", "--nothing"}, exitUsage, "-nothing"},
 		{[]string{"fifo", "list-loss"}, exitUsage, "one lab at a time"},
+		{[]string{"--seed", "2", "fifo", "--nothing"}, exitUsage, "-nothing"},
+		{[]string{"--seed", "2", "compare", "--blank"}, 0, "______"},
 		{[]string{"fifo", "--blank"}, exitUsage, "only compare"},
 		{[]string{"--blank"}, exitUsage, "compare --blank"},
 		{[]string{"fifo", "--redis", "nonsense"}, exitUsage, "--redis"},
