@@ -22,10 +22,10 @@ var compare = lab{
 }
 
 const (
-	drained   = 5000 // jobs for one consumer
+	drained   = 2000 // jobs for one consumer
 	inHand    = 10   // jobs of a process that dies
 	crashes   = 1000 // of consumers
-	perKill   = 20   // consumers in a process, so many crash with each kill -9
+	perKill   = 25   // consumers in a process, so many crash with each kill -9
 	atOnce    = 2    // processes
 	crashJobs = 3000 // three times what can be lost, so that none of the crashes comes after the last job
 	// timeout is how long a job may be in somebody's hands: ten jobs of 20 ms are handed out together, and all must be done by then.
@@ -34,7 +34,7 @@ const (
 
 // rows are what is compared. Each kind fills them from top to bottom.
 var rows = []string{
-	"left of 5,000 messages when all are done",
+	"left of 2,000 messages when all are done",
 	"deliveries of 1,000 to two kinds of consumers",
 	"done by others, of a dead process's 10",
 	"pairs in the wrong order, 1 consumer",
@@ -183,7 +183,7 @@ func (k kind) takeOver(ctx context.Context, s *session) (rescued int) {
 	return s.count(ctx, "LLEN", finishedKey)
 }
 
-// crash kills consumers, twenty with each kill -9, and returns how many jobs nobody has done, and how many somebody did again.
+// crash kills consumers, twenty-five with each kill -9, and returns how many jobs nobody has done, and how many somebody did again.
 func (k kind) crash(ctx context.Context, s *session) (lost, again int) {
 	s.clear(ctx)
 	k.add(ctx, s, crashJobs, group)
@@ -247,14 +247,17 @@ func addJobEntries(ctx context.Context, s *session, n int, groups ...string) {
 	must(pipe.Exec(ctx))
 }
 
-// together makes of a role one that several consumers play in one process, each under a name of its own. A kill -9 of the process is the death of
+// together makes of a role one that several consumers play in one process, each with a name and a connection of its own. A kill -9 of the process is the death of
 // each of them: none can do or say anything more, and Redis sees the connection of each close.
 func together(role func(context.Context, *worker)) func(context.Context, *worker) {
 	return func(ctx context.Context, w *worker) {
 		n := w.number("consumers", 1)
 		ended := make(chan error)
 		for i := range n {
-			one := &worker{name: fmt.Sprintf("%s-%d", w.name, i+1), redis: w.redis, args: w.args, term: w.term}
+			one := &worker{name: fmt.Sprintf("%s-%d", w.name, i+1), args: w.args, term: w.term}
+			opt := *w.redis.Options()
+			opt.ClientName = prefix + one.name
+			one.redis = newClient(&opt)
 			go func() { ended <- caught(func() { role(ctx, one) }) }()
 		}
 		for range n {
