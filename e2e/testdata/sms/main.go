@@ -1,59 +1,110 @@
-// Command sms is a fourth consumer: it notes a text message for each order, once.
+// Command sms is a fourth consumer: it notes a text message for each order of a customer who has a phone number, once. It is the
+// reference solution of docs/labs/17-sms.md.
+//
+//	DATABASE_URL=… sms migrate    as the owner of the database: the role, the tables, the grants
+//	DATABASE_URL=… REDIS_URL=… sms
 package main
 
 import (
+	"cmp"
 	"context"
+	_ "embed"
 	"log"
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 
-	"example.com/orderfanout/broker"
 	"example.com/orderfanout/broker/redisstream"
 	"example.com/orderfanout/event"
 	"example.com/orderfanout/processed"
 )
 
+const (
+	group = "sms"
+	// conns is the size of the pool, and as many handlers run at once: more would only wait for a connection. Three replicas stay
+	// within the role's limit of 12 (schema.sql).
+	conns = 4
+	// retention is how long a marker is kept: longer than its event can come back (PROCESSED_RETENTION of the other services).
+	retention = 9 * 24 * time.Hour
+)
+
+//go:embed schema.sql
+var schema string
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	options, err := redis.ParseURL(os.Getenv("REDIS_URL"))
-	if err != nil {
+	do := run
+	if len(os.Args) == 2 && os.Args[1] == "migrate" {
+		do = migrate
+	}
+	if err := do(ctx); err != nil {
 		log.Fatal(err)
 	}
-	db, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
+}
+
+// migrate may be run again.
+func migrate(ctx context.Context) error {
+	conn, err := pgx.Connect(ctx, os.Getenv("DATABASE_URL"))
 	if err != nil {
-		log.Fatal(err)
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	_, err = conn.Exec(ctx, schema)
+	return err
+}
+
+func run(ctx context.Context) error {
+	cfg, err := pgxpool.ParseConfig(os.Getenv("DATABASE_URL"))
+	if err != nil {
+		return err
+	}
+	cfg.MaxConns = conns
+	db, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return err
 	}
 	defer db.Close()
+	stream, err := redis.ParseURL(os.Getenv("REDIS_URL"))
+	if err != nil {
+		return err
+	}
+	cache, err := redis.ParseURL(cmp.Or(os.Getenv("CACHE_URL"), os.Getenv("REDIS_URL")))
+	if err != nil {
+		return err
+	}
+	phones := newPhones(cache, db)
+	defer phones.close()
 
-	consumer, err := redisstream.NewConsumer(options, redisstream.Config{
-		Stream: "orders",
-		Group:  "sms",
-		Types:  []string{event.TypeOrderPlaced},
-		Handle: func(ctx context.Context, d *broker.Delivery) error {
-			order, err := event.DecodeOrderPlaced(d.Data)
-			if err != nil {
-				return broker.Permanent(err)
-			}
-			return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
-				fresh, err := processed.Claim(ctx, tx, "sms", []string{d.ID})
-				if err != nil || len(fresh) == 0 {
-					return err // an error, or done before
-				}
-				_, err = tx.Exec(ctx, "insert into sms (order_id, text) values ($1, $2)", order.ID, "Your order is placed.")
-				return err
-			})
-		},
+	consumer, err := redisstream.NewConsumer(stream, redisstream.Config{
+		Stream:      "orders",
+		Group:       group,
+		Name:        os.Getenv("CONSUMER_NAME"),
+		Types:       []string{event.TypeOrderPlaced},
+		Concurrency: conns,
+		Handle:      (&handler{db: db, phones: phones}).handle,
 	})
 	if err != nil {
-		log.Fatal(err)
+		return err
 	}
-	if err := consumer.Run(ctx); err != nil {
-		log.Fatal(err)
+	go forget(ctx, db)
+	return consumer.Run(ctx)
+}
+
+// forget removes old markers, every hour.
+func forget(ctx context.Context, db *pgxpool.Pool) {
+	for ctx.Err() == nil {
+		if _, err := processed.Prune(ctx, db, group, retention); err != nil {
+			log.Print("markers are not removed, trying again in an hour: ", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Hour):
+		}
 	}
 }
