@@ -22,7 +22,8 @@ var decouple = lab{
 }
 
 const (
-	burst = 5000 // entries at once
+	burst   = 5000 // entries at once
+	lateKey = prefix + "late"
 	// The one that is needed is away from the downAt-th order to the upAt-th.
 	downAt, upAt = 150, 350
 )
@@ -36,8 +37,11 @@ func runDecouple(ctx context.Context, s *session) {
 	s.do(ctx, "XREADGROUP", "GROUP", group, "w1", "STREAMS", eventsKey, ">")
 
 	var table [][]any
-	count := func(how string, n, failed, waited int, took time.Duration) {
-		table = append(table, []any{how, n, failed, waited, s.count(ctx, "HLEN", doneKey), fmt.Sprintf("%.1f", took.Seconds())})
+	count := func(how string, n, failed, waited int, latest, took time.Duration) {
+		table = append(table, []any{how, n, failed, waited, s.count(ctx, "HLEN", doneKey), int(latest.Milliseconds()), fmt.Sprintf("%.1f", took.Seconds())})
+	}
+	latest := func() time.Duration {
+		return time.Duration(must(s.redis.ZScore(ctx, lateKey, "most").Result())) * time.Millisecond
 	}
 	undone := func() int { return s.ask(ctx, "XLEN", eventsKey) - settled(ctx, s, group) }
 
@@ -54,11 +58,16 @@ func runDecouple(ctx context.Context, s *session) {
 		}
 		return err == nil
 	})
-	begin := time.Now()
+	begin, longest := time.Now(), time.Duration(0)
 	failed := placeOrders(ctx, func() { crash(server.members[0]) }, func() { server.revive() }, func(order int) error {
-		return callMailServer(addr, order)
+		called := time.Now()
+		err := callMailServer(addr, order)
+		if err == nil {
+			longest = max(longest, time.Since(called))
+		}
+		return err
 	})
-	count("direct, consumer down", orders, failed, 0, time.Since(begin))
+	count("direct, consumer down", orders, failed, 0, longest, time.Since(begin))
 	server.stop()
 
 	s.clear(ctx)
@@ -77,7 +86,7 @@ func runDecouple(ctx context.Context, s *session) {
 		return s.redis.XAdd(ctx, &redis.XAddArgs{Stream: eventsKey, Values: []any{"order", order}}).Err()
 	})
 	s.until(ctx, "all are done", func() bool { return s.ask(ctx, "HLEN", doneKey) == orders })
-	count("queue, consumer down", orders, failed, waited, time.Since(begin))
+	count("queue, consumer down", orders, failed, waited, latest(), time.Since(begin))
 	mailer.term()
 
 	s.clear(ctx)
@@ -97,14 +106,14 @@ func runDecouple(ctx context.Context, s *session) {
 	s.note("Nobody reads here. What it has taken waits:")
 	s.send(ctx, "broker", client, "XLEN", eventsKey)
 	kept := int(must(client.XLen(ctx, eventsKey).Result()))
-	table = append(table, []any{"queue, broker down", orders, failed, kept, 0, fmt.Sprintf("%.1f", took.Seconds())})
+	table = append(table, []any{"queue, broker down", orders, failed, kept, 0, "-", fmt.Sprintf("%.1f", took.Seconds())})
 	stop()
 
 	for _, consumers := range []int{1, 2, 4} {
 		s.clear(ctx)
-		s.step(ctx, "A burst of %s at once, drained by %d", thousands(burst), consumers)
+		s.step(ctx, "A burst of %s at once, half a millisecond a mail, drained by %d", thousands(burst), consumers)
 		s.do(ctx, "XGROUP", "CREATE", eventsKey, group, 0, "MKSTREAM")
-		f := &fleet{s: s, role: "decouple/consumer", args: []string{"drain"}}
+		f := &fleet{s: s, role: "decouple/consumer", args: []string{"drain", "us=500"}}
 		defer f.stop()
 		f.start(ctx, consumers, 0)
 		addEntries(ctx, s, "order", 1, burst)
@@ -113,16 +122,16 @@ func runDecouple(ctx context.Context, s *session) {
 		s.until(ctx, "the queue is empty", func() bool {
 			depth := burst - settled(ctx, s, group)
 			s.progress("done", burst-depth, burst)
-			if consumers == 1 && time.Since(shown) > 200*time.Millisecond || depth == 0 {
+			if time.Since(shown) > time.Second/2 || depth == 0 {
 				shown = time.Now()
 				s.note("%4.1f s %s %s", time.Since(begin).Seconds(), strings.Repeat("#", depth*40/burst), thousands(depth))
 			}
 			return depth == 0
 		})
-		count(fmt.Sprintf("burst, drained by %d", consumers), burst, 0, waited, time.Since(begin))
+		count(fmt.Sprintf("burst, drained by %d", consumers), burst, 0, waited, latest(), time.Since(begin))
 		f.term()
 	}
-	s.table([]string{"what", "orders", "failed", "waited", "done", "seconds until all was over"}, table...)
+	s.table([]string{"what", "orders", "failed", "waited", "done", "latest mail, ms", "seconds until all was over"}, table...)
 	s.conclude("a queue lets the producer go on while the consumer is away or slow; the work is done later, and the broker is now what must be up.")
 }
 
@@ -174,9 +183,12 @@ func mailServer(ctx context.Context, w *worker) {
 // mailConsumer does the same from the stream, when it comes to it.
 func mailConsumer(ctx context.Context, w *worker) {
 	w.ownThenNew(ctx, group, func(e redis.XMessage) {
-		// The note is all the work that there is. It and XACK go in one round trip.
+		work(time.Duration(w.number("us", 0)) * time.Microsecond)
+		added, _ := splitID(e.ID) // in ms since 1970
+		// Notes and XACK go in one round trip.
 		_, err := w.redis.TxPipelined(ctx, func(tx redis.Pipeliner) error {
 			tx.HIncrBy(ctx, doneKey, fmt.Sprint(e.Values["order"]), 1)
+			tx.ZAddGT(ctx, lateKey, redis.Z{Score: float64(time.Now().UnixMilli() - int64(added)), Member: "most"})
 			tx.XAck(ctx, eventsKey, group, e.ID)
 			return nil
 		})
