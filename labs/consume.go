@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -143,4 +144,10 @@ func moreThanOnce(ctx context.Context, s *session, key string) int {
 		}
 	}
 	return n
+}
+
+// splitID is an entry id's milliseconds since 1970, and its count within one.
+func splitID(id string) (ms, seq uint64) {
+	left, right, _ := strings.Cut(id, "-")
+	return must(strconv.ParseUint(left, 10, 64)), must(strconv.ParseUint(right, 10, 64))
 }

@@ -22,7 +22,7 @@ const (
 )
 
 // errUsage marks an error of who typed the command.
-var errUsage = errors.New("see go run ./labs -h")
+var errUsage = errors.New("--help says more")
 
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == workerCommand {
@@ -98,7 +98,8 @@ func parse(flags *flag.FlagSet, args []string) (names []string, err error) {
 func usage(to io.Writer, flags *flag.FlagSet) {
 	fmt.Fprint(to, "Show on a real Redis what queues do, and count what they lose.\n\n"+
 		"  go run ./labs                  list the labs\n"+
-		"  go run ./labs NAME [settings]  run one\n\nSettings:\n")
+		"  go run ./labs NAME [settings]  run one\n\n"+
+		"Without Go: docker compose run --rm labs in place of go run ./labs.\n\nSettings:\n")
 	flags.SetOutput(to)
 	flags.PrintDefaults()
 }
@@ -110,7 +111,7 @@ func list(to io.Writer) {
 	}
 	fmt.Fprint(to, "The labs, in the order in which they are best done. Each has a page in docs/labs.\n\n")
 	w.Flush()
-	fmt.Fprint(to, "\nRun one:  go run ./labs NAME    (--step waits for Enter before each step)\n")
+	fmt.Fprint(to, "\nRun one:     go run ./labs NAME    (--step waits for Enter before each step)\nWithout Go:  docker compose run --rm labs NAME\n")
 }
 
 // find returns the lab of that name, or an error that names the nearest one.
@@ -120,7 +121,7 @@ func find(name string) (lab, error) {
 		return all[i], nil
 	}
 	nearest := slices.MinFunc(all, func(a, b lab) int { return distance(a.name, name) - distance(b.name, name) })
-	return lab{}, fmt.Errorf("there is no lab %q; did you mean %s? go run ./labs lists them; %w", name, nearest.name, errUsage)
+	return lab{}, fmt.Errorf("there is no lab %q; did you mean %s? Without a name all are listed; %w", name, nearest.name, errUsage)
 }
 
 // distance is how many letters must be put in, taken out or replaced to make b out of a.

@@ -161,11 +161,6 @@ func lessID(a, b string) bool {
 	return ams < bms || ams == bms && aseq < bseq
 }
 
-func splitID(id string) (ms, seq uint64) {
-	left, right, _ := strings.Cut(id, "-")
-	return must(strconv.ParseUint(left, 10, 64)), must(strconv.ParseUint(right, 10, 64))
-}
-
 func lastID(ctx context.Context, s *session) string {
 	return must(s.redis.XInfoStream(ctx, eventsKey).Result()).LastGeneratedID
 }

@@ -100,6 +100,28 @@ func (s *session) startRedis(ctx context.Context) (stop func(), err error) {
 	}, nil
 }
 
+// startBroker starts a second Redis, which the lab may kill. What it has written survives a kill of the process, since the kernel has it:
+// for that appendfsync no is enough, and it is quick. Against a power failure it would have to be always.
+func startBroker(ctx context.Context, persist bool) (broker *localserver.Redis, stop func()) {
+	dir := must(makeDir())
+	args := []string{"--appendonly", "no"}
+	if persist {
+		args = []string{"--appendonly", "yes", "--appendfsync", "no"}
+	}
+	broker, err := localserver.StartRedis(ctx, localserver.RedisConfig{Dir: dir, Args: args})
+	stop = func() {
+		if broker != nil {
+			broker.Kill()
+		}
+		os.RemoveAll(dir)
+	}
+	if err != nil {
+		stop()
+		check(err)
+	}
+	return broker, stop
+}
+
 // makeDir makes a directory for a server's data. As root, postgres runs as somebody else, who must get there.
 func makeDir() (string, error) {
 	parent := os.TempDir()

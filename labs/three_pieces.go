@@ -4,12 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"os"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"example.com/orderfanout/internal/localserver"
 )
 
 var threePieces = lab{
@@ -90,28 +87,6 @@ func runThreePieces(ctx context.Context, s *session) {
 	}
 	s.table([]string{"what", "sent", "done", "lost", "done more than once"}, table...)
 	s.conclude("all three pieces are needed, each covers another gap, and with all three a job may still come twice.")
-}
-
-// startBroker starts a second Redis, which the lab may kill. What it has written survives a kill of the process, since the kernel has it:
-// for that appendfsync no is enough, and it is quick. Against a power failure it would have to be always.
-func startBroker(ctx context.Context, persist bool) (broker *localserver.Redis, stop func()) {
-	dir := must(makeDir())
-	args := []string{"--appendonly", "no"}
-	if persist {
-		args = []string{"--appendonly", "yes", "--appendfsync", "no"}
-	}
-	broker, err := localserver.StartRedis(ctx, localserver.RedisConfig{Dir: dir, Args: args})
-	stop = func() {
-		if broker != nil {
-			broker.Kill()
-		}
-		os.RemoveAll(dir)
-	}
-	if err != nil {
-		stop()
-		check(err)
-	}
-	return broker, stop
 }
 
 // piecesProducer sends the jobs, one each millisecond.
