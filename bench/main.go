@@ -53,6 +53,12 @@ func benchMain(ctx context.Context, args []string) error {
 		return fmt.Errorf("-rounds %d: at least 1", *rounds)
 	}
 	share := 1
+	if *soakFor < 0 {
+		return fmt.Errorf("-soak %s: a time such as 10m", *soakFor)
+	}
+	if *soakFor > 0 && flags.NFlag() > 1 {
+		return errors.New("-soak goes alone: it prints one table")
+	}
 	if *quick && *grown {
 		return errors.New("-quick and -sizes: there is no fifth of a size; -rounds 1 is the quickest")
 	}
