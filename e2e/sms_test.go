@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"example.com/orderfanout/internal/localserver"
 	"example.com/orderfanout/internal/localserver/servertest"
@@ -123,7 +122,6 @@ func (s *system) keepSMS(program, pidFile string, env ...string) (stop func()) {
 				_ = p.Signal(syscall.SIGKILL)
 				<-p.Exited()
 			case <-p.Exited():
-				time.Sleep(100 * time.Millisecond)
 			}
 		}
 	}()

@@ -1,16 +1,13 @@
 package outbox_test
 
 import (
-	"context"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"example.com/orderfanout/broker"
+	"example.com/orderfanout/internal/localserver/servertest"
 	"example.com/orderfanout/outbox"
 )
 
@@ -53,16 +50,8 @@ func TestTakeUsesItsIndex(t *testing.T) {
 		`select exists (select from outbox where published_at is null and id <> all('{}'::bigint[]))`,
 		`select count(*) from (select from outbox where published_at is null limit 10000) waiting`,
 	} {
-		rows, err := w.owner.Query(t.Context(), `explain (costs off) `+query)
-		if err != nil {
-			t.Fatal(err)
-		}
-		plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
-		if err != nil {
-			t.Fatal(err)
-		}
-		if text := strings.Join(plan, "\n"); !strings.Contains(text, "outbox_unpublished") || strings.Contains(text, "Seq Scan") {
-			t.Errorf("%s:\n%s", query, text)
+		if plan := servertest.Plan(t, w.url, query, ""); !strings.Contains(plan, "outbox_unpublished") || strings.Contains(plan, "Seq Scan") {
+			t.Errorf("%s:\n%s", query, plan)
 		}
 	}
 }
@@ -73,33 +62,10 @@ func TestDeleteReadsWhatIsOld(t *testing.T) {
 	w := newWorld(t)
 	w.exec(t, insertRows, "new", 20_000, time.Hour, true)
 	w.exec(t, `analyze outbox`)
-	plan := explain(t, w.owner, outbox.DeleteSQL, `86400, 1000`)
+	plan := servertest.Plan(t, w.url, outbox.DeleteSQL, `86400, 1000`)
 	if !strings.Contains(plan, "Index Cond: (published_at <") {
 		t.Errorf("it reads all that is published:\n%s", plan)
 	}
-}
-
-// explain is the plan of a statement with these parameters.
-func explain(t *testing.T, pool *pgxpool.Pool, sql, parameters string) string {
-	t.Helper()
-	tx, err := pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = tx.Rollback(context.Background()) }()
-	if _, err := tx.Exec(t.Context(), `prepare explained as `+sql); err != nil {
-		t.Fatal(err)
-	}
-	rows, err := tx.Query(t.Context(), `explain (costs off) execute explained(`+parameters+`)`, pgx.QueryExecModeSimpleProtocol)
-	if err != nil {
-		t.Fatal(err)
-	}
-	plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, _ = tx.Exec(t.Context(), `deallocate explained`)
-	return strings.Join(plan, "\n")
 }
 
 func TestWaiting(t *testing.T) {
