@@ -253,8 +253,13 @@ func (w *chaosWorld) busyDisk() (stop func()) {
 	return func() { close(done); <-ended }
 }
 
-// addPoison appends entries that nobody can do. Redis may be away, or take them without an answer.
+// addPoison appends entries that nobody can do. Redis may be away, or take them without an answer: then an XADD that is repeated would be a
+// second entry, which nobody has counted.
 func (w *chaosWorld) addPoison(f fault) {
+	once := w.redis.Options()
+	once.MaxRetries = -1
+	client := redis.NewClient(once)
+	defer client.Close()
 	for i := range f.n {
 		id := fmt.Sprintf("poison-%d-%d", f.at.Milliseconds(), i)
 		values := [][]string{
@@ -263,7 +268,7 @@ func (w *chaosWorld) addPoison(f fault) {
 			{"id", id, "type", "order.placed.v1", "data", ""},
 			{"id", id, "type", "order.placed.v1", "data", `{"order_id":"` + id + `","total":99999999999999999999}`},
 		}[i%4]
-		w.client.XAdd(context.Background(), &redis.XAddArgs{Stream: "orders", Values: values})
+		client.XAdd(context.Background(), &redis.XAddArgs{Stream: "orders", Values: values})
 		w.mu.Lock()
 		w.poison++
 		w.mu.Unlock()
