@@ -16,14 +16,16 @@ func endToEnd() work {
 	return work{
 		name: "order to credited", unit: "orders/s",
 		contenders: []contender{
-			{name: ours, settings: "500 a second over HTTP from 16 clients; until the line that bonus logs after its commit", n: 8 * latencyRate, run: oursEndToEnd, verify: wantCredits},
+			{name: ours, settings: "500 a second over HTTP from 16 clients, after a second of warming up; until the line that bonus logs after its commit", n: 8 * latencyRate, run: oursEndToEnd, verify: warmed(wantCredits)},
 			riverEndToEnd(), watermillEndToEnd(),
 		},
 		goals: []goal{{who: ours, p50: 3, p99: 15}},
 	}
 }
 
+// oursEndToEnd has the services' CPU time counted from their start to their end.
 func oursEndToEnd(ctx context.Context, c *child) error {
+	cpu := cpuTime()
 	t := newOrderTimes(c.n)
 	c.output = &bonusLog{orders: t}
 	orders, err := c.service(ctx, "orders")
@@ -35,7 +37,9 @@ func oursEndToEnd(ctx context.Context, c *child) error {
 		return errors.Join(err, orders.stop())
 	}
 	err = c.placeOrders(ctx, orders.url, t)
-	return errors.Join(err, bonus.stop(), orders.stop())
+	err = errors.Join(err, bonus.stop(), orders.stop())
+	c.cpu = cpuTime() - cpu
+	return err
 }
 
 // orderTimes brings an order's request and its credit together by the order's id.
@@ -51,8 +55,9 @@ type half struct {
 	at time.Time // of the credit
 }
 
+// newOrderTimes is for n orders and those of the warm-up.
 func newOrderTimes(n int) *orderTimes {
-	return &orderTimes{times: newTimes(n), half: make(map[string]half)}
+	return &orderTimes{times: newTimes(latencyWarm + n), half: make(map[string]half)}
 }
 
 func (o *orderTimes) placed(id string, i int) {
@@ -102,7 +107,7 @@ func (l *bonusLog) Write(p []byte) (int, error) {
 	}
 }
 
-// placeOrders posts c.n orders at latencyRate, and waits until all of them are credited.
+// placeOrders posts c.n orders at latencyRate, after those of the warm-up, and waits until all of them are credited.
 func (c *child) placeOrders(ctx context.Context, url string, t *orderTimes) error {
 	conns := make([]*httpConn, lanes)
 	for i := range conns {
@@ -112,22 +117,25 @@ func (c *child) placeOrders(ctx context.Context, url string, t *orderTimes) erro
 		}
 		defer conns[i].Close()
 	}
+	post := func(i int) error {
+		conn := conns[i%len(conns)] // a lane's own
+		if err := conn.post(i); err != nil {
+			return err
+		}
+		_, rest, _ := bytes.Cut(conn.got, []byte(`"id":"`))
+		id, _, _ := bytes.Cut(rest, []byte(`"`))
+		t.placed(string(id), i)
+		return nil
+	}
+	if err := pace(t.times, 0, latencyWarm, post); err != nil {
+		return err
+	}
 	err := c.measure(func() error {
-		err := c.pace(t.times, func(i int) error {
-			conn := conns[i%len(conns)] // a lane's own
-			if err := conn.post(i); err != nil {
-				return err
-			}
-			_, rest, _ := bytes.Cut(conn.got, []byte(`"id":"`))
-			id, _, _ := bytes.Cut(rest, []byte(`"`))
-			t.placed(string(id), i)
-			return nil
-		})
-		if err != nil {
+		if err := pace(t.times, latencyWarm, len(t.took), post); err != nil {
 			return err
 		}
 		return t.wait(ctx)
 	})
-	c.latencies = t.took
+	c.latencies = t.took[latencyWarm:]
 	return err
 }

@@ -92,13 +92,13 @@ func (t *times) wait(ctx context.Context) error {
 const lanes = 16
 
 // pace begins latencyRate a second, each at its time however long those before it take, on a few goroutines.
-func (c *child) pace(t *times, do func(i int) error) error {
+func pace(t *times, from, to int, do func(i int) error) error {
 	start := time.Now()
 	errs := make(chan error, lanes)
 	for lane := range lanes {
 		go func() {
-			for i := lane; i < c.n; i += lanes {
-				due := start.Add(time.Duration(i) * time.Second / latencyRate)
+			for i := from + lane; i < to; i += lanes {
+				due := start.Add(time.Duration(i-from) * time.Second / latencyRate)
 				time.Sleep(time.Until(due))
 				t.begin(i, time.Now())
 				if err := do(i); err != nil {

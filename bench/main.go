@@ -20,9 +20,12 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var err error
-	if len(os.Args) > 1 && os.Args[1] == "child" {
+	switch mode := append(os.Args[1:], "")[0]; mode {
+	case "child":
 		err = childMain(ctx, os.Args[2:])
-	} else {
+	case "worker":
+		err = workerMain(ctx, os.Args[2:])
+	default:
 		err = benchMain(ctx, os.Args[1:])
 	}
 	if errors.Is(err, flag.ErrHelp) {
@@ -40,6 +43,7 @@ func benchMain(ctx context.Context, args []string) error {
 	rounds := flags.Int("rounds", 5, "how often each contender runs; the medians count")
 	grown := flags.Bool("sizes", false, "instead: the same beside more and more of what piles up (entries, markers, consumers); a round takes seven minutes and 5 GB")
 	soakFor := flags.Duration("soak", 0, "instead: all services under all the load that the machine makes, for that `long` (10m), and their memory")
+	kill := flags.Bool("killed", false, "instead: how long after a worker's kill -9 another one has its message; six minutes")
 	only := flags.String("only", "", "only the works with this in their name")
 	jsonFile := flags.String("json", "", "write all results to this `file`")
 	plotFile := flags.String("plot", "", "write the picture (SVG) to this `file`")
@@ -56,8 +60,8 @@ func benchMain(ctx context.Context, args []string) error {
 	if *soakFor < 0 {
 		return fmt.Errorf("-soak %s: a time such as 10m", *soakFor)
 	}
-	if *soakFor > 0 && flags.NFlag() > 1 {
-		return errors.New("-soak goes alone: it prints one table")
+	if (*soakFor > 0 || *kill) && flags.NFlag() > 1 {
+		return errors.New("-soak and -killed go alone: each prints one table")
 	}
 	if *quick && *grown {
 		return errors.New("-quick and -sizes: there is no fifth of a size; -rounds 1 is the quickest")
@@ -80,6 +84,9 @@ func benchMain(ctx context.Context, args []string) error {
 		return err
 	}
 	defer stopServers()
+	if *kill {
+		return killed(ctx, s, os.Stdout)
+	}
 	if err := buildServices(ctx, s.bin); err != nil {
 		return err
 	}

@@ -40,8 +40,9 @@ func orders() work {
 	}
 }
 
-// postOrders measures from the first request to the last answer.
+// postOrders measures from the first request to the last answer. CPU time is of all, from the service's start to its end.
 func postOrders(ctx context.Context, c *child) error {
+	cpu := cpuTime()
 	service, err := c.service(ctx, "orders")
 	if err != nil {
 		return err
@@ -87,7 +88,9 @@ func postOrders(ctx context.Context, c *child) error {
 	if err := c.awaitPublished(ctx); err != nil {
 		return errors.Join(err, service.stop())
 	}
-	return service.stop()
+	err = service.stop()
+	c.cpu = cpuTime() - cpu
+	return err
 }
 
 // awaitPublished waits until no row is left in the outbox.

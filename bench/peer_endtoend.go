@@ -137,7 +137,7 @@ func riverEndToEnd() contender {
 				return place, func() error { return client.Stop(ctx) }, client.Start(ctx)
 			})
 		},
-		verify: wantCredits,
+		verify: warmed(wantCredits),
 	}
 }
 
@@ -168,6 +168,6 @@ func watermillEndToEnd() contender {
 				return place, stop, g.start(ctx, func(m *message.Message) error { return credits(m.Context(), pool, t, m.UUID, m.Payload) })
 			})
 		},
-		verify: wantCredits,
+		verify: warmed(wantCredits),
 	}
 }

@@ -44,7 +44,7 @@ func run(ctx context.Context, s *servers, w work, c contender, n int) (result, e
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, exe, "child", w.name, c.name, strconv.Itoa(n))
-	cmd.Env = append(os.Environ(), "BENCH_REDIS="+s.redisURL, "BENCH_POSTGRES="+s.postgresURL, "BENCH_BIN="+s.bin)
+	cmd.Env = append(os.Environ(), s.env()...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {
@@ -76,7 +76,7 @@ func childMain(ctx context.Context, args []string) error {
 		if w.name != args[0] || i < 0 {
 			continue
 		}
-		c := &child{servers: &servers{redisURL: os.Getenv("BENCH_REDIS"), postgresURL: os.Getenv("BENCH_POSTGRES"), bin: os.Getenv("BENCH_BIN")}, name: args[1], n: n}
+		c := &child{servers: serversOfEnv(), name: args[1], n: n}
 		if err := w.contenders[i].run(ctx, c); err != nil {
 			return err
 		}

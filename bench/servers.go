@@ -71,6 +71,15 @@ func (s *servers) as(role string) string {
 	return u.String()
 }
 
+// env tells another process of this program of the servers, which has them with serversOfEnv.
+func (s *servers) env() []string {
+	return []string{"BENCH_REDIS=" + s.redisURL, "BENCH_POSTGRES=" + s.postgresURL, "BENCH_BIN=" + s.bin}
+}
+
+func serversOfEnv() *servers {
+	return &servers{redisURL: os.Getenv("BENCH_REDIS"), postgresURL: os.Getenv("BENCH_POSTGRES"), bin: os.Getenv("BENCH_BIN")}
+}
+
 // options are for a new Redis client.
 func (s *servers) options() *redis.Options {
 	o, err := redis.ParseURL(s.redisURL)
