@@ -112,7 +112,7 @@ var killables = []killable{
 
 // killed prints how long after a worker's kill -9 another one has its message.
 func killed(ctx context.Context, s *servers, to io.Writer) error {
-	fmt.Fprint(to, "\na worker is killed with a message in its hands: seconds until another one has it\n")
+	fmt.Fprint(to, "\na worker is killed when it has had a message for four seconds: seconds until another one has it\n")
 	t := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	for _, k := range killables {
 		progress("killed worker: %s, %s at most", k.name, killedLimit)

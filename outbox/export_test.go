@@ -1,4 +1,9 @@
 package outbox
 
-// DeleteSQL is for a test of its plan.
-const DeleteSQL = deleteSQL
+// The statements, for the tests of their plans.
+const (
+	Settings  = settings
+	TakeSQL   = takeSQL
+	MarkSQL   = markSQL
+	DeleteSQL = deleteSQL
+)

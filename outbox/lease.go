@@ -34,8 +34,9 @@ func (r *Relay) take(ctx context.Context, force bool) (*batch, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	b := &batch{until: time.Now().Add(r.cfg.LeaseTimeout)}
-	tx := transaction(true)
-	tx.Queue(takeSQL, relayName, r.holder, r.cfg.LeaseTimeout.Seconds(), r.cfg.BatchSize, r.parkedIDs(), force).Query(func(rows pgx.Rows) error {
+	parked := r.parkedIDs()
+	tx := transaction(true, len(parked))
+	tx.Queue(takeSQL, relayName, r.holder, r.cfg.LeaseTimeout.Seconds(), r.cfg.BatchSize, parked, force).Query(func(rows pgx.Rows) error {
 		return b.read(rows, r.cfg.BatchSize, &b.waiting, &b.held, &b.known.Server, &b.known.Last)
 	})
 	if err := r.pool.SendBatch(ctx, tx).Close(); err != nil {
@@ -46,7 +47,7 @@ func (r *Relay) take(ctx context.Context, force bool) (*batch, error) {
 
 const takeSQL = `
 	with work as (
-		select exists (select from outbox where published_at is null and id <> all($5::bigint[])) as waiting
+		select (select id from outbox where published_at is null and id <> all($5::bigint[]) order by published_at, id limit 1) is not null as waiting
 	), known as (
 		select expires_at, broker_server, broker_last from outbox_relay where name = $1::text
 	), lease as (
@@ -66,7 +67,7 @@ const takeSQL = `
 	left join lateral (
 		select * from outbox
 		where lease.held and published_at is null and id <> all($5::bigint[])
-		order by id
+		order by published_at, id
 		limit $4::bigint
 	) o on true
 	order by o.id`
@@ -118,7 +119,7 @@ func (r *Relay) mark(ctx context.Context, p *published, except excluded) (marked
 	var m marked
 	ahead := &batch{until: time.Now().Add(r.cfg.LeaseTimeout), known: p.position}
 	// That rows wait again must not be forgotten: what goes out next is not known to come after a loss.
-	tx := transaction(!p.lost)
+	tx := transaction(!p.lost, len(p.ids)+len(except.ids))
 	if p.lost {
 		tx.Queue(againSQL, relayName, r.holder, r.cfg.RepublishWindow.Seconds(), p.ids).Exec(func(tag pgconn.CommandTag) error {
 			m.republished = tag.RowsAffected()
@@ -142,7 +143,7 @@ const markSQL = `
 	with ahead as (
 		select * from outbox
 		where published_at is null and id <> all($7::bigint[]) and id <> all($9::bigint[])
-		order by id
+		order by published_at, id
 		limit $10::bigint
 	), lease as (
 		update outbox_relay
@@ -153,7 +154,7 @@ const markSQL = `
 	), marked as (
 		update outbox o set published_at = clock_timestamp() - make_interval(secs => $11::float8), entry_id = p.entry_id
 		from unnest($7::bigint[], $8::text[]) as p (id, entry_id)
-		where o.id = p.id and exists (select from lease)
+		where o.id = p.id and o.id = any($7::bigint[]) and exists (select from lease)
 	)
 	select coalesce(held, false), ` + rowColumns + `
 	from (select) as one

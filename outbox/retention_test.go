@@ -38,24 +38,6 @@ func TestRetention(t *testing.T) {
 	}
 }
 
-// Many published rows do not slow the look for those that wait.
-func TestTakeUsesItsIndex(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.exec(t, insertRows, "old", 50_000, time.Hour, true)
-	w.exec(t, insertRows, "e", 10, time.Hour, false)
-	w.exec(t, `analyze outbox`)
-	for _, query := range []string{
-		`select id from outbox where published_at is null and id <> all('{}'::bigint[]) order by id limit 500`,
-		`select exists (select from outbox where published_at is null and id <> all('{}'::bigint[]))`,
-		`select count(*) from (select from outbox where published_at is null limit 10000) waiting`,
-	} {
-		if plan := servertest.Plan(t, w.url, query, ""); !strings.Contains(plan, "outbox_unpublished") || strings.Contains(plan, "Seq Scan") {
-			t.Errorf("%s:\n%s", query, plan)
-		}
-	}
-}
-
 // To look for old rows among many that are not must not read them all, minute for minute.
 func TestDeleteReadsWhatIsOld(t *testing.T) {
 	t.Parallel()
