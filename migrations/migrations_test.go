@@ -6,6 +6,8 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -144,20 +146,34 @@ func TestCheckBeforeTheSchemaIsThere(t *testing.T) {
 func TestDownAndUpAgain(t *testing.T) {
 	t.Parallel()
 	url := servertest.Database(t)
-	down, err := os.ReadFile("0001_init.down.sql")
+	run := func(names []string) {
+		for _, name := range names {
+			sql, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			exec(t, url, string(sql))
+		}
+	}
+	down, err := filepath.Glob("*.down.sql")
 	if err != nil {
 		t.Fatal(err)
 	}
-	exec(t, url, string(down)+`; delete from schema_migrations`)
+	if len(down) != int(migrations.Latest()) {
+		t.Fatalf("%d files lead down from version %d", len(down), migrations.Latest())
+	}
+	slices.Reverse(down)
+	run(down)
+	exec(t, url, `delete from schema_migrations`)
 	if n := queryInt(t, url, `select count(*) from pg_tables where schemaname = 'public'`); n != 1 {
 		t.Errorf("%d tables are left, want schema_migrations only", n)
 	}
 	// Not Apply: it would bring back the roles' limits in the Postgres that all tests share.
-	up, err := os.ReadFile("0001_init.up.sql")
+	up, err := filepath.Glob("*.up.sql")
 	if err != nil {
 		t.Fatal(err)
 	}
-	exec(t, url, string(up))
+	run(up)
 }
 
 // The connection budget: with every role at its limit, an administrator still gets in.
