@@ -48,7 +48,7 @@ var faults = map[string]kind{
 	"F29": {"Postgres waits for Redis", []string{"TestF29RedisHangs", "outbox.TestRedisHangs"}},
 	"F30": {"published and not marked", []string{"TestF30PublishedNotMarked", "TestEveryCrashPoint", "outbox.TestPublishedNotMarked"}},
 	"F31": {"a backlog waits for new traffic", []string{"TestF31BacklogWithoutTraffic", "TestRedisAway", "outbox.TestSweepFindsRowsWithoutWake"}},
-	"F32": {"the outbox grows, or loses what was not sent", []string{"TestF32OldRows", "outbox.TestRetention", "outbox.TestTakeUsesItsIndex"}},
+	"F32": {"the outbox grows, or loses what was not sent", []string{"TestF32OldRows", "outbox.TestRetention", "outbox.TestPlansDoNotAge", "outbox.TestWaitingUsesItsIndex"}},
 	"F35": {"a commit that took place looks like a failure", []string{"TestF35AnswerOfTheCommitLost", inOrders + "TestCommitWithoutAnswer",
 		inOrders + "TestCommitNeverAnswered", inOrders + "TestImpatientClients"}},
 	"F40": {"bodies too large, endless or slow", []string{"TestF40LargestOrder", inOrders + "TestEndlessBody", inOrders + "TestSlowBodies",

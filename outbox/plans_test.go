@@ -20,7 +20,7 @@ func TestPlansDoNotAge(t *testing.T) {
 	w.wantPlans(t, "empty")
 	w.exec(t, `vacuum analyze outbox`)
 	w.wantPlans(t, "empty and analyzed")
-	for _, rows := range []int{1, 20, 100, 500} {
+	for _, rows := range []int{1, 20, 100, 500, 20_000} {
 		w.exec(t, insertRows, fmt.Sprint("old", rows), rows, time.Hour, true)
 		w.exec(t, `analyze outbox`)
 		w.wantPlans(t, fmt.Sprint("all published, and then ", rows))
