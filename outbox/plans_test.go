@@ -7,8 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
+	"example.com/orderfanout/internal/localserver/servertest"
 	"example.com/orderfanout/outbox"
 )
 
@@ -45,14 +44,11 @@ func (w *world) wantPlans(t *testing.T, when string) {
 		"take": {outbox.TakeSQL, `'outbox', 'me', 10, 500, '{}', false`},
 		"mark": {outbox.MarkSQL, `'outbox', 'me', 's', '0-1', 10, true, '{1}', '{0-1}', '{}', 500, 0.1`},
 	} {
-		if _, err := tx.Exec(t.Context(), "prepare "+name+" as "+statement.sql); err != nil {
-			t.Fatal(err)
-		}
-		plan := explain(t, tx, "execute "+name+"("+statement.args+")")
-		text := strings.Join(plan, "\n")
+		text := servertest.Plan(t, tx.Conn(), statement.sql, statement.args)
 		if strings.Count(text, "Sort Key") != 1 {
 			t.Errorf("%s: %s sorts more than its result:\n%s", when, name, text)
 		}
+		plan := strings.Split(text, "\n")
 		for i, line := range plan {
 			switch {
 			case !strings.Contains(line, " on outbox") || strings.Contains(line, "outbox_relay") || strings.Contains(line, "Update on"):
@@ -61,9 +57,6 @@ func (w *world) wantPlans(t *testing.T, when string) {
 			default:
 				t.Errorf("%s: %s: %s\n%s", when, name, line, text)
 			}
-		}
-		if _, err := tx.Exec(t.Context(), "deallocate "+name); err != nil {
-			t.Fatal(err)
 		}
 	}
 }
@@ -75,28 +68,13 @@ func TestWaitingUsesItsIndex(t *testing.T) {
 	w.exec(t, insertRows, "old", 50_000, time.Hour, true)
 	w.exec(t, insertRows, "e", 10, time.Hour, false)
 	w.exec(t, `analyze outbox`)
+	conn := servertest.Connect(t, w.url)
 	for _, query := range []string{
 		`select count(*) from (select from outbox where published_at is null limit 10000) waiting`,
 		`select created_at from outbox where published_at is null order by published_at, id limit 1`,
 	} {
-		if text := strings.Join(explain(t, w.owner, query), "\n"); !strings.Contains(text, "outbox_waiting") || strings.Contains(text, "Seq Scan") {
+		if text := servertest.Plan(t, conn, query, ""); !strings.Contains(text, "outbox_waiting") || strings.Contains(text, "Seq Scan") {
 			t.Errorf("%s:\n%s", query, text)
 		}
 	}
-}
-
-// explain is the plan of a statement, a line each.
-func explain(t *testing.T, on interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}, statement string) []string {
-	t.Helper()
-	rows, err := on.Query(t.Context(), "explain (costs off) "+statement, pgx.QueryExecModeSimpleProtocol)
-	if err != nil {
-		t.Fatal(err)
-	}
-	plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		t.Fatal(err)
-	}
-	return plan
 }

@@ -185,7 +185,7 @@ func TestPruneReadsWhatIsOld(t *testing.T) {
 	if _, err := connect(t, url).Exec(t.Context(), `analyze processed`); err != nil {
 		t.Fatal(err)
 	}
-	if plan := servertest.Plan(t, url, processed.PruneSQL, `'bonus', 86400, 1000`); !strings.Contains(plan, "Index Cond: (processed_at <") {
+	if plan := servertest.Plan(t, servertest.Connect(t, url), processed.PruneSQL, `'bonus', 86400, 1000`); !strings.Contains(plan, "Index Cond: (processed_at <") {
 		t.Errorf("it reads all markers:\n%s", plan)
 	}
 }
