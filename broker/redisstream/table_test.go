@@ -128,6 +128,40 @@ func TestReadAheadBehindASlowEntry(t *testing.T) {
 	}
 }
 
+// TestReadsAheadAFullBatchForEachWorker: both workers end at once, before the reader can read any more, and each finds a full batch.
+func TestReadsAheadAFullBatchForEachWorker(t *testing.T) {
+	t.Parallel()
+	const batch, workers = 500, 2
+	tbl := newTable(&Config{
+		HandleBatch: func(context.Context, []*broker.Delivery) error { return nil },
+		BatchSize:   batch, Concurrency: workers,
+	})
+	tbl.busy, tbl.cost, tbl.lastRun = workers, 25*time.Millisecond/batch, time.Now()
+	id := 0
+	for range 10 {
+		for n := tbl.space(0); n > 0; n = tbl.space(0) {
+			entries := make([]*entry, n)
+			for i := range entries {
+				id++
+				entries[i] = &entry{}
+				entries[i].EntryID = fmt.Sprint("1-", id)
+			}
+			tbl.add(entries)
+		}
+		if n := tbl.queue.len(); n > 2*batch*workers {
+			t.Fatalf("%d entries are read ahead", n)
+		}
+		for range workers {
+			picked := tbl.pick(time.Now())
+			if len(picked) != batch {
+				t.Fatalf("a worker found %d entries, want %d", len(picked), batch)
+			}
+			tbl.forget(picked...)
+			tbl.lastRun = time.Now()
+		}
+	}
+}
+
 // TestWaitingEntriesKeepNoReply: an entry that waits must not keep the answer in memory that it came with.
 func TestWaitingEntriesKeepNoReply(t *testing.T) {
 	w := newWorld(t)
