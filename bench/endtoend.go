@@ -16,7 +16,8 @@ func endToEnd() work {
 	return work{
 		name: "order to credited", unit: "orders/s",
 		contenders: []contender{
-			{name: ours, settings: "500 a second over HTTP from 16 clients, after a second of warming up; until the line that bonus logs after its commit", n: 8 * latencyRate, run: oursEndToEnd, verify: warmed(wantCredits)},
+			{name: ours, settings: "500 a second over HTTP from 16 clients, after a second of warming up; until the line that bonus logs after its commit", n: 8 * latencyRate,
+				services: []string{"orders", "bonus"}, run: oursEndToEnd, verify: warmed(wantCredits)},
 			riverEndToEnd(), watermillEndToEnd(),
 		},
 		goals: []goal{{who: ours, p50: 3, p99: 15}},

@@ -14,8 +14,8 @@ func bonus() work {
 	return work{
 		name: "bonus", unit: "credits/s",
 		contenders: []contender{
-			{name: "ours, the service", settings: "its defaults", n: 60_000,
-				prepare: fillStream, run: serviceConsume("bonus"), verify: wantCredits},
+			{name: "ours, the service", settings: "its defaults", n: 200_000,
+				services: []string{"bonus"}, prepare: fillStream, run: serviceConsume("bonus"), verify: wantCredits},
 			barePgxBonus(100), barePgxBonus(500),
 			watermillBonus(1), watermillBonus(16), asynqBonus(1), asynqBonus(16), riverBonus(1), riverBonus(16),
 		},
@@ -32,7 +32,7 @@ func analytics() work {
 		name: "analytics", unit: "events/s",
 		contenders: []contender{
 			{name: "ours, the service", settings: "its defaults", n: 200_000,
-				prepare: fillStream, run: serviceConsume("analytics"), verify: wantCounted},
+				services: []string{"analytics"}, prepare: fillStream, run: serviceConsume("analytics"), verify: wantCounted},
 			{name: "bare go-redis, pipelined", settings: "reads and acknowledges the same entries, and counts nothing", n: 200_000,
 				prepare: fillStream, run: bareConsume("bonus"), verify: wantDone("bonus")},
 		},
@@ -46,7 +46,7 @@ func mailer() work {
 		name: "mailer", unit: "mails/s",
 		contenders: []contender{
 			{name: "ours, the service", settings: "its defaults; the mail server in the same machine keeps nothing", n: 10_000,
-				prepare: fillStream, run: mailerConsume, verify: wantDone("mailer")},
+				services: []string{"mailer"}, prepare: fillStream, run: mailerConsume, verify: wantDone("mailer")},
 		},
 		goals: []goal{{who: "ours, the service", against: "", least: 2000}},
 	}

@@ -87,14 +87,14 @@ func benchMain(ctx context.Context, args []string) error {
 	if *kill {
 		return killed(ctx, s, os.Stdout)
 	}
-	if err := buildServices(ctx, s.bin); err != nil {
-		return err
-	}
-
 	if *soakFor > 0 {
+		if err := buildServices(ctx, s.bin, allServices); err != nil {
+			return err
+		}
 		return soak(ctx, s, *soakFor, os.Stdout)
 	}
 	rep := report{Machine: machine(), Quick: *quick}
+	fmt.Printf("%s; all contenders with %s\n", rep.Machine, gogc)
 	all := works()
 	if *grown {
 		all = sizes()
@@ -143,11 +143,17 @@ func benchMain(ctx context.Context, args []string) error {
 	return nil
 }
 
-// buildServices builds the project's services, as they are in this checkout.
-func buildServices(ctx context.Context, bin string) error {
-	for _, name := range []string{"orders", "mailer", "bonus", "analytics"} {
+var allServices = []string{"orders", "mailer", "bonus", "analytics"}
+
+// buildServices builds those of the project's services that are not built yet, as they are in this checkout.
+func buildServices(ctx context.Context, bin string, names []string) error {
+	for _, name := range names {
+		program := filepath.Join(bin, name)
+		if _, err := os.Stat(program); err == nil {
+			continue
+		}
 		progress("build %s", name)
-		cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", filepath.Join(bin, name), ".")
+		cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", program, ".")
 		cmd.Dir = filepath.Join("services", name) // make bench runs it at the top of the checkout
 		cmd.Env = append(os.Environ(), "GOWORK=off")
 		if out, err := cmd.CombinedOutput(); err != nil {

@@ -32,7 +32,7 @@ func orders() work {
 		name: "orders", unit: "orders/s",
 		contenders: []contender{
 			{name: "ours, POST /orders", settings: fmt.Sprintf("the defaults; %d clients that keep their connections, on the same machine; all of them published", httpClients), n: 40_000,
-				run: postOrders, verify: wantOrders},
+				services: []string{"orders"}, run: postOrders, verify: wantOrders},
 			{name: bare, settings: "order, item and outbox row in one prepared statement, 16 clients, 2 threads", n: 20_000,
 				run: pgbench, verify: wantOrderRows},
 		},

@@ -88,7 +88,7 @@ func serviceConsume(name string, env ...string) func(context.Context, *child) er
 				c.took = time.Duration(float64(now.Sub(from)) * float64(c.n) / float64(c.n-first))
 				break
 			}
-			time.Sleep(5 * time.Millisecond)
+			time.Sleep(10 * time.Millisecond)
 		}
 		err = service.stop()
 		c.cpu = cpuTime() - cpu

@@ -199,7 +199,7 @@ func manyMarkers(size int) contender {
 			}
 			return fillStream(ctx, s, n)
 		},
-		run:    serviceConsume("bonus"),
+		services: []string{"bonus"}, run: serviceConsume("bonus"),
 		verify: func(ctx context.Context, s *servers, n int) error { return wantCreditsBeside(ctx, s, n, size) },
 	}
 }

@@ -27,13 +27,18 @@ func soak(ctx context.Context, s *servers, howLong time.Duration, to io.Writer) 
 	if err := s.clear(ctx); err != nil {
 		return err
 	}
+	client := redis.NewClient(s.options())
+	defer client.Close()
+	if err := client.ConfigSet(ctx, "auto-aof-rewrite-percentage", "100").Err(); err != nil { // as it is by default: this is no short run
+		return err
+	}
 	sink, err := smtpsink.Start(smtpsink.Config{OnData: func(int, string, []string, []byte) error { return nil }})
 	if err != nil {
 		return err
 	}
 	defer sink.Close()
 	c := &child{servers: s}
-	names := []string{"orders", "mailer", "bonus", "analytics"}
+	names := allServices
 	residents := make([]*resident, len(names))
 	for i, name := range names {
 		service, err := c.service(ctx, name, "SMTP_URL="+sink.URL())

@@ -20,10 +20,11 @@ type work struct {
 
 // contender is one way to do a work. It runs in a process of its own, so that its CPU time and memory are its own.
 type contender struct {
-	name     string // "watermill, 16 workers"
-	settings string // what it was given, for the reader to judge
-	n        int    // how much of the work one run does; about two seconds of it
-	size     int    // of what has piled up, in works of sizes
+	name     string   // "watermill, 16 workers"
+	settings string   // what it was given, for the reader to judge
+	n        int      // how much of the work one run does; about two seconds of it
+	size     int      // of what has piled up, in works of sizes
+	services []string // the project's services that it runs
 
 	// prepare makes the backlog, in the benchmark's process. Nil where there is none.
 	prepare func(ctx context.Context, s *servers, n int) error
