@@ -112,7 +112,7 @@ func cpuTime() time.Duration {
 }
 
 // What memory returns, by its name in /proc/PID/status.
-const peakMemory, memoryNow = "VmHWM:", "VmRSS:"
+const peakMemory, memoryNow, memoryAnonymous = "VmHWM:", "VmRSS:", "RssAnon:"
 
 // memory is what a process has resident, or the most that it had, in bytes. On Linux getrusage(2) does not tell: it counts what the
 // parent had at the fork.

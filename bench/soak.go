@@ -75,20 +75,27 @@ func soak(ctx context.Context, s *servers, howLong time.Duration, to io.Writer) 
 	fmt.Fprintf(to, "\nmemory, MB resident: %s with %d clients, %s orders (%s a second), all done once\n", howLong, httpClients, thousands(float64(placed)),
 		thousands(float64(placed)/howLong.Seconds()))
 	t := tabwriter.NewWriter(to, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "\tidle\tfirst minute of load\tlast minute of load\tlargest\t")
+	fmt.Fprintln(t, "\tidle\tfirst minute of load\tmiddle one\tlast one\tanonymous: first\tmiddle\tlast\tlargest of all\t")
 	minute := min(time.Minute, howLong)
+	loaded := []time.Time{idle, idle.Add((howLong - minute) / 2), busy.Add(-minute)}
 	for _, r := range residents {
-		fmt.Fprintf(t, "%s\t%.1f\t%.1f\t%.1f\t%.1f\t\n", r.name, r.median(idle.Add(-idleFor/2), idle), r.median(idle, idle.Add(minute)),
-			r.median(busy.Add(-minute), busy), float64(slices.Max(r.bytes))/1e6)
+		fmt.Fprintf(t, "%s\t%.1f\t", r.name, median(r.between(r.all, idle.Add(-idleFor/2), idle)))
+		for _, figures := range [][]float64{r.all, r.anonymous} {
+			for _, from := range loaded {
+				fmt.Fprintf(t, "%.1f\t", median(r.between(figures, from, from.Add(minute))))
+			}
+		}
+		fmt.Fprintf(t, "%.1f\t\n", slices.Max(r.all))
 	}
 	return t.Flush()
 }
 
-// resident is the memory of one service, in bytes, a figure a second, and when each was taken.
+// resident is the memory of one service, in MB, a figure a second, and when each was taken. What is not anonymous is of the program's
+// file, as far as it has been touched.
 type resident struct {
 	*running
-	bytes []int64
-	at    []time.Time
+	all, anonymous []float64
+	at             []time.Time
 }
 
 func sample(ctx context.Context, residents []*resident) {
@@ -100,21 +107,23 @@ func sample(ctx context.Context, residents []*resident) {
 			return
 		case now := <-tick.C:
 			for _, r := range residents {
-				r.bytes, r.at = append(r.bytes, memory(r.process.Pid(), memoryNow)), append(r.at, now)
+				pid := r.process.Pid()
+				r.all, r.anonymous = append(r.all, float64(memory(pid, memoryNow))/1e6), append(r.anonymous, float64(memory(pid, memoryAnonymous))/1e6)
+				r.at = append(r.at, now)
 			}
 		}
 	}
 }
 
-// median is that of the figures between two times, in MB.
-func (r *resident) median(from, to time.Time) float64 {
-	var between []float64
+// between are those of the figures that were taken between two times.
+func (r *resident) between(figures []float64, from, to time.Time) []float64 {
+	var some []float64
 	for i, at := range r.at {
 		if !at.Before(from) && at.Before(to) {
-			between = append(between, float64(r.bytes[i])/1e6)
+			some = append(some, figures[i])
 		}
 	}
-	return median(between)
+	return some
 }
 
 // hammer places orders with httpClients clients, one after the other each, and returns how many were placed.

@@ -32,6 +32,10 @@
 // acknowledges all that has become done since its last XACK, one renews, one takes over. A quick handler therefore costs
 // no round trip an entry. All that is held stands in one table, which decides what runs next.
 //
+// An entry takes three allocations and under 1.5 kB. A process that consumes tens of thousands a second and holds only a few megabytes
+// spends up to half of its CPU time collecting garbage, unless it lets the heap grow: GOGC=300 takes some ten megabytes more
+// (https://go.dev/doc/gc-guide#GOGC).
+//
 // # Files
 //
 //	config.go      what a consumer can be told
