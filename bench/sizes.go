@@ -165,7 +165,9 @@ func heldByAnother(size int) contender {
 
 func manyConsumers(size int) contender {
 	return contender{
-		settings: "batch handlers that do nothing, each consumer with connections of its own, all in one process", n: backlog, prepare: fillStream,
+		settings: "batch handlers that do nothing, each consumer with connections of its own, all in one process",
+		n:        3 * backlog, // the start of fifty counts, and is a fifth of one backlog's time
+		prepare:  fillStream,
 		run: func(ctx context.Context, c *child) error {
 			var left sync.WaitGroup
 			handled := countdown(&left, c.n)
