@@ -9,11 +9,14 @@ import (
 )
 
 const (
-	// lookahead is how much work is read ahead of the workers: quick handlers never wait for a reply of Redis, those that take
-	// a batch find a full one, and slow ones take no more entries from other consumers than they can start at once.
-	lookahead = 50 * time.Millisecond
-	// aheadMost bounds the entries read ahead, where two batches for each worker are not more.
-	aheadMost = 1024
+	// lookahead is how much work is read ahead of the workers: quick handlers never wait for a reply of Redis, and
+	// slow ones take no more entries from other consumers than they can start at once.
+	lookahead = 20 * time.Millisecond
+	// aheadMost bounds the entries read ahead.
+	aheadMost = 512
+	// quickBatch is how long a full batch may take for two of them to be read ahead for each worker: all may end at once, and each finds
+	// a full one.
+	quickBatch = 50 * time.Millisecond
 	// readMost bounds one read.
 	readMost = 256
 )
@@ -265,9 +268,12 @@ func (t *table) limit(coming int) int {
 	}
 	free, ahead := (workers-t.busy)*each, 0
 	if t.cost > 0 {
-		ahead = min(int(lookahead/t.cost)*workers, max(aheadMost, 2*each*workers))
+		ahead = min(int(lookahead/t.cost)*workers, max(aheadMost, 2*t.cfg.BatchSize))
+		if each > 1 && time.Duration(each)*t.cost <= quickBatch {
+			ahead = max(aheadMost, 2*each*workers)
+		}
 	}
-	if t.busy >= workers && time.Since(t.lastRun) > 2*lookahead {
+	if t.busy >= workers && time.Since(t.lastRun) > 5*lookahead {
 		ahead = 0 // all workers are at slow ones: what is read now would only be given back
 	}
 	if (t.queue.len()+coming)*2 > ahead {
