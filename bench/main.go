@@ -94,7 +94,7 @@ func benchMain(ctx context.Context, args []string) error {
 		return soak(ctx, s, *soakFor, os.Stdout)
 	}
 	rep := report{Machine: machine(), Quick: *quick}
-	fmt.Printf("%s; all contenders with %s\n", rep.Machine, gogc)
+	fmt.Printf("%s; all contenders with %s\n", rep.Machine, gogc())
 	all := works()
 	if *grown {
 		all = sizes()
@@ -143,6 +143,7 @@ func benchMain(ctx context.Context, args []string) error {
 	return nil
 }
 
+// allServices are in the order of an event: orders makes it, the others each have a group of their name.
 var allServices = []string{"orders", "mailer", "bonus", "analytics"}
 
 // buildServices builds those of the project's services that are not built yet, as they are in this checkout.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,9 +27,9 @@ type result struct {
 
 func (r result) rate() float64 { return float64(r.N) / r.Seconds }
 
-// gogc is how every contender's collector is set, as the project's services set theirs: with a few megabytes in use the default collects
-// forty times a second, which costs as much as consuming does.
-const gogc = "GOGC=300"
+// gogc is how every contender's collector is set: as the project's services set theirs, unless the environment says otherwise. With a few
+// megabytes in use the default collects so often that it costs as much as consuming does.
+func gogc() string { return "GOGC=" + cmp.Or(os.Getenv("GOGC"), "300") }
 
 // run runs a contender once, on empty servers, in a process of its own, and looks at what it did.
 func run(ctx context.Context, s *servers, w work, c contender, n int) (result, error) {
@@ -51,10 +52,7 @@ func run(ctx context.Context, s *servers, w work, c contender, n int) (result, e
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, exe, "child", w.name, c.name, strconv.Itoa(n))
-	cmd.Env = append(os.Environ(), s.env()...)
-	if os.Getenv("GOGC") == "" {
-		cmd.Env = append(cmd.Env, gogc)
-	}
+	cmd.Env = append(append(os.Environ(), s.env()...), gogc())
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {

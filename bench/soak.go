@@ -38,9 +38,8 @@ func soak(ctx context.Context, s *servers, howLong time.Duration, to io.Writer) 
 	}
 	defer sink.Close()
 	c := &child{servers: s}
-	names := allServices
-	residents := make([]*resident, len(names))
-	for i, name := range names {
+	residents := make([]*resident, len(allServices))
+	for i, name := range allServices {
 		service, err := c.service(ctx, name, "SMTP_URL="+sink.URL())
 		if err != nil {
 			return err
@@ -61,7 +60,7 @@ func soak(ctx context.Context, s *servers, howLong time.Duration, to io.Writer) 
 		return err
 	}
 	busy := time.Now()
-	if err := awaitGroups(ctx, s, placed, names[1:]); err != nil {
+	if err := awaitGroups(ctx, s, placed, allServices[1:]); err != nil {
 		return err
 	}
 	unwatch()

@@ -22,7 +22,7 @@ type work struct {
 type contender struct {
 	name     string   // "watermill, 16 workers"
 	settings string   // what it was given, for the reader to judge
-	n        int      // how much of the work one run does; about two seconds of it
+	n        int      // how much of the work one run does; two to five seconds of it
 	size     int      // of what has piled up, in works of sizes
 	services []string // the project's services that it runs
 

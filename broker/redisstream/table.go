@@ -12,7 +12,7 @@ const (
 	// lookahead is how much work is read ahead of the workers: quick handlers never wait for a reply of Redis, and
 	// slow ones take no more entries from other consumers than they can start at once.
 	lookahead = 20 * time.Millisecond
-	// aheadMost bounds the entries read ahead.
+	// aheadMost bounds the entries read ahead, where two batches for each worker are not more.
 	aheadMost = 512
 	// quickBatch is how long a full batch may take for two of them to be read ahead for each worker: all may end at once, and each finds
 	// a full one.
@@ -268,9 +268,10 @@ func (t *table) limit(coming int) int {
 	}
 	free, ahead := (workers-t.busy)*each, 0
 	if t.cost > 0 {
-		ahead = min(int(lookahead/t.cost)*workers, max(aheadMost, 2*t.cfg.BatchSize))
+		most := max(aheadMost, 2*each*workers)
+		ahead = min(int(lookahead/t.cost)*workers, most)
 		if each > 1 && time.Duration(each)*t.cost <= quickBatch {
-			ahead = max(aheadMost, 2*each*workers)
+			ahead = most
 		}
 	}
 	if t.busy >= workers && time.Since(t.lastRun) > 5*lookahead {
