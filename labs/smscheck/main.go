@@ -102,7 +102,10 @@ func (c *check) judge(ctx context.Context) {
 	c.interrupt(ctx, c.name, c.number/2, customers)
 	c.interrupt(ctx, "processed", c.number-c.number/2, customers)
 	unread, pending := c.settle(ctx, c.number)
-	for _, e := range c.entries(ctx) { // the same events under new entry ids
+	table := pgx.Identifier{c.name}.Sanitize()
+	rows := ` from ` + table + ` where order_id::text = any($1)`
+	had := c.one(ctx, `select count(distinct order_id)`+rows, c.ids) // now: what comes once more would do what was lost
+	for _, e := range c.entries(ctx) {                               // the same events under new entry ids
 		e.Values["onlygroup"] = c.name
 		must(c.redis.XAdd(ctx, &redis.XAddArgs{Stream: stream, Values: e.Values}).Err())
 	}
@@ -113,9 +116,6 @@ func (c *check) judge(ctx context.Context) {
 	c.end(ctx, c.sessions(ctx))
 	read := c.one(ctx, reads) - before
 
-	table := pgx.Identifier{c.name}.Sanitize()
-	rows := ` from ` + table + ` where order_id::text = any($1)`
-	had := c.one(ctx, `select count(distinct order_id)`+rows, c.ids)
 	twice := c.one(ctx, `select count(*) from (select order_id`+rows+` group by order_id having count(*) > 1) x`, c.ids)
 	wrong := c.one(ctx, `select count(*) from `+table+` m join orders o on o.id::text = m.order_id::text left join phones p using (customer_id)
 		where m.order_id::text = any($1) and m.phone is distinct from p.phone`, c.ids)
