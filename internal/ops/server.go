@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/go-chi/chi/v5"
-	"github.com/go-chi/chi/v5/middleware"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"example.com/orderfanout/internal/problem"
@@ -32,7 +31,7 @@ const (
 // 404 and 405 as problems. Routes added to private ask for the API token. Routes for GET answer HEAD too.
 func (s *Service) Router() (r chi.Router, private chi.Router) {
 	mux := chi.NewRouter()
-	mux.Use(s.observeRequest, s.recover, middleware.GetHead)
+	mux.Use(s.observeRequest, s.recover, getForHead)
 	mux.NotFound(func(w http.ResponseWriter, r *http.Request) {
 		problem.New(http.StatusNotFound, "there is nothing at %.100q", r.URL.Path).Write(w)
 	})
@@ -63,10 +62,44 @@ func allowed(routes chi.Routes, path string) []string {
 	return methods
 }
 
+// getForHead lets the routes for GET answer HEAD. chi's package of middleware has this, and a writer like statusWriter, but brings
+// net/http/pprof and half a megabyte into every program.
+func getForHead(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodHead {
+			chi.RouteContext(r.Context()).RouteMethod = http.MethodGet
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// statusWriter remembers the status that was answered, 0 while none was.
+type statusWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *statusWriter) WriteHeader(status int) {
+	if w.status == 0 && status >= http.StatusOK {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *statusWriter) Write(p []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	return w.ResponseWriter.Write(p)
+}
+
+// Unwrap is for http.ResponseController.
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
 // recover answers 500 for a handler that panics; what it was goes to the log only.
 func (s *Service) recover(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ww := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
+		ww := &statusWriter{ResponseWriter: w}
 		defer func() {
 			p := recover()
 			if p == nil {
@@ -76,7 +109,7 @@ func (s *Service) recover(next http.Handler) http.Handler {
 				panic(p)
 			}
 			s.Log.Error("panic", "method", r.Method, "path", r.URL.Path, "error", fmt.Sprint(p), "stack", string(debug.Stack()))
-			if ww.Status() != 0 {
+			if ww.status != 0 {
 				panic(http.ErrAbortHandler) // too late for another answer: cut this one, so that it is not taken for whole
 			}
 			problem.New(http.StatusInternalServerError, "something went wrong on our side").Write(w)

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/go-chi/chi/v5"
-	"github.com/go-chi/chi/v5/middleware"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -83,10 +82,10 @@ func (s *Service) observeRequest(next http.Handler) http.Handler {
 		start := time.Now()
 		ctx := propagator.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
 		ctx, span := s.tracer.Start(ctx, "HTTP", trace.WithSpanKind(trace.SpanKindServer))
-		ww := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
+		ww := &statusWriter{ResponseWriter: w}
 		defer func() {
 			// The route is known only now. A path that has none, and its method, are the client's own words: no labels.
-			method, route, status := "other", "none", ww.Status()
+			method, route, status := "other", "none", ww.status
 			if pattern := chi.RouteContext(ctx).RoutePattern(); pattern != "" && status != http.StatusMethodNotAllowed {
 				method, route = r.Method, pattern
 			}
