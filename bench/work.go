@@ -84,7 +84,7 @@ func (c *child) profile() (stop func(), err error) {
 	if dir == "" {
 		return func() {}, nil
 	}
-	f, err := os.Create(filepath.Join(dir, c.name+".prof"))
+	f, err := os.Create(filepath.Join(dir, strings.ReplaceAll(c.name, "/", "-")+".prof"))
 	if err != nil {
 		return nil, err
 	}
