@@ -27,7 +27,7 @@ func Waiting(ctx context.Context, pool *pgxpool.Pool) (Backlog, error) {
 	err := pool.QueryRow(ctx, `
 		select (select count(*) from (select from outbox where published_at is null limit $1::bigint) as waiting),
 		       coalesce((select extract(epoch from clock_timestamp() - created_at)::float8
-		                 from outbox where published_at is null order by published_at, id limit 1), 0)`,
+		                 from outbox where published_at is null order by id + 0 limit 1), 0)`,
 		unprepared, BacklogLimit).Scan(&b.Rows, &seconds)
 	if err != nil {
 		return Backlog{}, fmt.Errorf("count what waits in the outbox: %w", err)

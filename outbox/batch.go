@@ -10,7 +10,7 @@ import (
 
 // batch is what take found.
 type batch struct {
-	waiting bool            // some row may go out
+	waiting bool            // some row may go out, or another relay has the lease and sees to it
 	held    bool            // the lease is ours
 	known   broker.Position // where the broker stood after the last batch
 	ids     []int64         // empty where the lease is not ours
@@ -57,13 +57,13 @@ func (b *batch) read(rows pgx.Rows, limit int, first ...any) error {
 // killed Postgres forgets of the last moments is done again: a batch goes out once more, or two relays send the same one.
 //
 // The second, with a few ids, is to plan once for all: to plan takes longer than to run. But a plan that suits an empty outbox would
-// read all of one that has grown to a million rows before Postgres looked at it again: so, by the third, tables are read by their
-// indexes only, and the statements leave one to choose. With many ids planning takes no time to speak of
+// read all of one that has grown to a million rows before Postgres looked at it again: so, by the third and the fourth, tables are read by
+// their indexes only, row by row in the index's order, and the statements leave one to choose. With many ids planning takes no time to speak of
 // (https://www.postgresql.org/docs/current/runtime-config-query.html#GUC-PLAN-CACHE-MODE).
 const settings = `
 	select set_config('synchronous_commit', case when $1::bool then 'off' else current_setting('synchronous_commit') end, true),
 	       set_config('plan_cache_mode', case when $2::bigint < 50 then 'force_generic_plan' else 'force_custom_plan' end, true),
-	       set_config('enable_seqscan', 'off', true)`
+	       set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)`
 
 // transaction is a batch of statements, with so many ids in their parameters, that takes one round trip: pgx sends it with one Sync, so it
 // is a transaction (https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-FLOW-PIPELINING). It may be one that Postgres

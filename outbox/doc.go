@@ -6,8 +6,9 @@
 //
 //   - An event that was committed is published, at least once, with the ID that it was given. It is published again
 //     with that ID where an answer was lost, a process died or froze at the wrong moment, or the broker lost its tail.
-//   - Waiting rows are found by "not yet published", in the order of the identity column. Ids are committed out of order,
-//     so nothing remembers how far it got.
+//   - Waiting rows are found by "not yet published", in the order of the identity column. Ids are committed out of order, so
+//     a look begins a few hundred ids below the last that went out, and all rows are looked at twice a Sweep. What was published since
+//     the last VACUUM, or while somebody's transaction holds an old snapshot, costs the other looks nothing.
 //   - Any number of replicas may run a Relay on one outbox. A lease row, on the database's clock, lets one of them
 //     publish at a time. One that is killed or frozen keeps it for LeaseTimeout at most, one that stops in order gives it up.
 //   - Nothing is held open in the database while the broker is waited for: no transaction, no lock, no connection.
@@ -26,7 +27,7 @@
 //
 // Events go out in the order of their rows, save for rows that were set aside and rows that are published again.
 //
-// The tables are outbox and outbox_relay of migrations/0001_init.up.sql, with the index outbox_waiting of 0003 in place of
+// The tables are outbox and outbox_relay of migrations/0001_init.up.sql, with the index outbox_waiting_by_id of 0004 in place of
 // outbox_unpublished: without it the relay reads all rows, published ones too. A quiet event costs two round trips: one that takes the
 // lease and the rows, one that marks the rows, reads what came meanwhile, and where that is nothing gives the lease up. Both are prepared,
 // and committed without waiting for the disk, save for a mark that finds a loss. All statements name the types of their parameters and results, so that a change of the
@@ -41,6 +42,7 @@
 //	turn.go      a turn: take, publish, mark
 //	batch.go     reading a batch; the transaction that statements go in
 //	lease.go     the statements of a turn
+//	floor.go     where a look at the outbox begins
 //	single.go    a batch that the broker refuses, row by row
 //	listen.go    NOTIFY between replicas
 //	retention.go deleting what is old

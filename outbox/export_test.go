@@ -7,3 +7,6 @@ const (
 	MarkSQL   = markSQL
 	DeleteSQL = deleteSQL
 )
+
+// LateIDs is for the test that counts reads.
+const LateIDs = lateIDs

@@ -64,6 +64,7 @@ func (r *Relay) CheckBroker() error {
 }
 
 func (r *Relay) databaseFailed(err error) next {
+	r.floor.fall()
 	r.health.mu.Lock()
 	r.health.database = err
 	r.health.mu.Unlock()

@@ -25,7 +25,7 @@ const (
 )
 
 // take gets or renews the lease and reads the batch, in one statement that holds nothing when it is done. Where no row waits it
-// writes nothing, unless force is set.
+// writes nothing, unless force is set. Where another relay has the lease, it does not even look.
 //
 // The lease is only given to a statement whose snapshot has its row's latest version: every batch is marked
 // together with that row, so a statement that waited for the row, or came between, could still see rows as
@@ -35,39 +35,51 @@ func (r *Relay) take(ctx context.Context, force bool) (*batch, error) {
 	defer cancel()
 	b := &batch{until: time.Now().Add(r.cfg.LeaseTimeout)}
 	parked := r.parkedIDs()
+	from, ended := r.floor.look(r.cfg.Sweep)
+	var newest int64
 	tx := transaction(true, len(parked))
-	tx.Queue(takeSQL, relayName, r.holder, r.cfg.LeaseTimeout.Seconds(), r.cfg.BatchSize, parked, force).Query(func(rows pgx.Rows) error {
-		return b.read(rows, r.cfg.BatchSize, &b.waiting, &b.held, &b.known.Server, &b.known.Last)
+	tx.Queue(takeSQL, relayName, r.holder, r.cfg.LeaseTimeout.Seconds(), r.cfg.BatchSize, parked, force, from).Query(func(rows pgx.Rows) error {
+		return b.read(rows, r.cfg.BatchSize, &b.waiting, &b.held, &newest, &b.known.Server, &b.known.Last)
 	})
 	if err := r.pool.SendBatch(ctx, tx).Close(); err != nil {
 		return nil, fmt.Errorf("take a batch from the outbox: %w", err)
+	}
+	ended()
+	if !b.waiting {
+		r.floor.raise(newest)
 	}
 	return b, nil
 }
 
 const takeSQL = `
-	with work as (
-		select (select id from outbox where published_at is null and id <> all($5::bigint[]) order by published_at, id limit 1) is not null as waiting
-	), known as (
-		select expires_at, broker_server, broker_last from outbox_relay where name = $1::text
+	with known as (
+		select expires_at, broker_server, broker_last, holder <> $2::text and expires_at > clock_timestamp() as others
+		from outbox_relay where name = $1::text
+	), work as (
+		select coalesce(others, false) as others, coalesce(others, false) or
+		       (select id from outbox where published_at is null and id + 0 >= (select $7::bigint) and id <> all($5::bigint[])
+		        order by id + 0 limit 1) is not null as waiting
+		from (select) as one left join known on true
 	), lease as (
 		insert into outbox_relay as r (name, holder, expires_at)
 		select $1::text, $2::text, clock_timestamp() + make_interval(secs => $3::float8)
 		from work
-		where waiting or $6::bool
+		where (waiting or $6::bool) and not others
 		on conflict (name) do update set holder = excluded.holder, expires_at = excluded.expires_at
 		where (r.holder = excluded.holder or r.expires_at <= clock_timestamp())
 		  and r.expires_at = (select expires_at from known)
 		returning true as held
 	)
-	select work.waiting, coalesce(lease.held, false), coalesce(known.broker_server, '')::text, coalesce(known.broker_last, '')::text, ` + rowColumns + `
+	select work.waiting, coalesce(lease.held, false),
+	       case when work.waiting then 0 else coalesce((select id from outbox order by id desc limit 1), 0) end::bigint,
+	       coalesce(known.broker_server, '')::text, coalesce(known.broker_last, '')::text, ` + rowColumns + `
 	from work
 	left join known on true
 	left join lease on true
 	left join lateral (
 		select * from outbox
-		where lease.held and published_at is null and id <> all($5::bigint[])
-		order by published_at, id
+		where lease.held and published_at is null and id + 0 >= (select $7::bigint) and id <> all($5::bigint[])
+		order by id + 0
 		limit $4::bigint
 	) o on true
 	order by o.id`
@@ -126,13 +138,15 @@ func (r *Relay) mark(ctx context.Context, p *published, except excluded) (marked
 			return nil
 		})
 	}
+	from, ended := r.floor.look(r.cfg.Sweep)
 	tx.Queue(markSQL, relayName, r.holder, p.position.Server, p.position.Last, r.cfg.LeaseTimeout.Seconds(), except.onTheWay,
-		p.ids, p.entryIDs, except.ids, r.cfg.BatchSize, time.Since(p.began).Seconds()).Query(func(rows pgx.Rows) error {
+		p.ids, p.entryIDs, except.ids, r.cfg.BatchSize, time.Since(p.began).Seconds(), from).Query(func(rows pgx.Rows) error {
 		return ahead.read(rows, r.cfg.BatchSize, &m.held)
 	})
 	if err := r.pool.SendBatch(ctx, tx).Close(); err != nil {
 		return m, fmt.Errorf("mark %d events as published: %w", len(p.ids), err)
 	}
+	ended()
 	if len(ahead.ids) > 0 {
 		m.ahead = ahead
 	}
@@ -142,8 +156,8 @@ func (r *Relay) mark(ctx context.Context, p *published, except excluded) (marked
 const markSQL = `
 	with ahead as (
 		select * from outbox
-		where published_at is null and id <> all($7::bigint[]) and id <> all($9::bigint[])
-		order by published_at, id
+		where published_at is null and id + 0 >= (select $12::bigint) and id <> all($7::bigint[]) and id <> all($9::bigint[])
+		order by id + 0
 		limit $10::bigint
 	), lease as (
 		update outbox_relay

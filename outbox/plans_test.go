@@ -17,6 +17,9 @@ func TestPlansDoNotAge(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.wantPlans(t, "empty")
+	w.exec(t, insertRows, "unknown", 2000, time.Hour, false)
+	w.wantPlans(t, "never analyzed")
+	w.exec(t, `delete from outbox`)
 	w.exec(t, `vacuum analyze outbox`)
 	w.wantPlans(t, "empty and analyzed")
 	for _, rows := range []int{1, 20, 100, 500, 20_000} {
@@ -41,8 +44,8 @@ func (w *world) wantPlans(t *testing.T, when string) {
 		t.Fatal(err)
 	}
 	for name, statement := range map[string]struct{ sql, args string }{
-		"take": {outbox.TakeSQL, `'outbox', 'me', 10, 500, '{}', false`},
-		"mark": {outbox.MarkSQL, `'outbox', 'me', 's', '0-1', 10, true, '{1}', '{0-1}', '{}', 500, 0.1`},
+		"take": {outbox.TakeSQL, `'outbox', 'me', 10, 500, '{}', false, 0`},
+		"mark": {outbox.MarkSQL, `'outbox', 'me', 's', '0-1', 10, true, '{1}', '{0-1}', '{}', 500, 0.1, 0`},
 	} {
 		text := servertest.Plan(t, tx.Conn(), statement.sql, statement.args)
 		if strings.Count(text, "Sort Key") != 1 {
@@ -52,8 +55,9 @@ func (w *world) wantPlans(t *testing.T, when string) {
 		for i, line := range plan {
 			switch {
 			case !strings.Contains(line, " on outbox") || strings.Contains(line, "outbox_relay") || strings.Contains(line, "Update on"):
-			case strings.Contains(line, "Scan using outbox_waiting"):
-			case (strings.Contains(line, "Scan using outbox_pkey") || strings.Contains(line, "Bitmap ")) && strings.Contains(plan[i+1], "Cond: (id = ANY"):
+			case strings.Contains(line, "Scan using outbox_waiting_by_id"):
+			case strings.Contains(line, "Scan Backward using outbox_pkey"): // the newest row
+			case strings.Contains(line, "Scan using outbox_pkey") && strings.Contains(plan[i+1], "Cond: (id = ANY"):
 			default:
 				t.Errorf("%s: %s: %s\n%s", when, name, line, text)
 			}
@@ -71,9 +75,9 @@ func TestWaitingUsesItsIndex(t *testing.T) {
 	conn := servertest.Connect(t, w.url)
 	for _, query := range []string{
 		`select count(*) from (select from outbox where published_at is null limit 10000) waiting`,
-		`select created_at from outbox where published_at is null order by published_at, id limit 1`,
+		`select created_at from outbox where published_at is null order by id + 0 limit 1`,
 	} {
-		if text := servertest.Plan(t, conn, query, ""); !strings.Contains(text, "outbox_waiting") || strings.Contains(text, "Seq Scan") {
+		if text := servertest.Plan(t, conn, query, ""); !strings.Contains(text, "outbox_waiting_by_id") || strings.Contains(text, "Seq Scan") {
 			t.Errorf("%s:\n%s", query, text)
 		}
 	}

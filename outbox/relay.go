@@ -33,6 +33,7 @@ type Relay struct {
 	ahead            *batch           // read already: the next to be published
 	unmarked         *published       // acknowledged by the broker, but not yet written down
 	parked           map[int64]parked // rows that the broker refuses, by id
+	floor            floor            // where a look at the outbox begins
 	tried            int              // where the next single pass begins in its batch
 
 	health health

@@ -76,7 +76,13 @@ func (r *Relay) carry(ctx context.Context, b *batch) next {
 		crash.At(crash.RelayPublished)
 	}
 	r.brokerWorked()
-	if r.ahead != nil && len(p.ids) == len(b.ids) && !p.lost {
+	whole := len(p.ids) == len(b.ids) && !p.lost
+	if n := len(b.ids); !whole {
+		r.floor.fall()
+	} else if n > 0 && (r.ahead != nil || !b.more) {
+		r.floor.raise(b.ids[n-1])
+	}
+	if r.ahead != nil && whole {
 		r.unmarked, r.ahead.known = p, p.position
 		return next{again: true}
 	}
@@ -122,6 +128,7 @@ func (r *Relay) settle(ctx context.Context, p *published, except excluded) next 
 	r.unmarked, r.force = nil, false
 	r.databaseWorked()
 	if !m.held {
+		r.floor.fall()
 		r.cfg.Logger.Warn("outbox: the lease was lost, events are published again", "events", len(p.ids))
 		return next{pause: refusedPause}
 	}
@@ -163,6 +170,7 @@ func (r *Relay) probe(ctx context.Context, known broker.Position) next {
 }
 
 func (r *Relay) publishFailed(ctx context.Context, err error) next {
+	r.floor.fall()
 	pause := r.brokerFailed(err)
 	if r.broker.fails%giveUpAfter == 0 {
 		if err := r.giveUp(ctx); err != nil {

@@ -110,8 +110,8 @@ func (p *places) readOutbox(ctx context.Context) error {
 		rows, err := p.db.Query(ctx, `
 			select id, event_id, only_group, extract(epoch from clock_timestamp() - created_at)::float8
 			from outbox
-			where published_at is null and id > $1
-			order by published_at, id
+			where published_at is null and id + 0 > $1
+			order by id + 0
 			limit $2`, after, outboxPage)
 		if err != nil {
 			return fmt.Errorf("read the outbox after row %d: %w", after, err)

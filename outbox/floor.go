@@ -1,0 +1,37 @@
+package outbox
+
+import "time"
+
+const (
+	// lateIDs is how far below the last row that went out a look begins: ids are committed out of order, but seldom by more than this.
+	lateIDs = 250
+	// lookShare: all rows are looked at so seldom that it takes at most one part of so many of the time.
+	lookShare = 20
+)
+
+// floor is where a look at what waits begins. Until a VACUUM, a row that was marked is still in the index of what waits, before all that
+// do wait; and while some transaction holds an old snapshot, a dump for instance, Postgres visits each of them in each look. So a look
+// begins shortly below what this relay knows to be published. A row below that, committed that late or put back by somebody,
+// is found by a look at all rows, twice a sweep, or where that takes long, less often.
+type floor struct {
+	id    int64
+	whole time.Time // when to look at all rows again
+}
+
+// look returns the id to begin with, and what to call once the look has ended.
+func (f *floor) look(sweep time.Duration) (from int64, ended func()) {
+	began := time.Now()
+	if began.Before(f.whole) {
+		return f.id, func() {}
+	}
+	return 0, func() {
+		pause := max(sweep/2, min(lookShare*time.Since(began), 10*sweep))
+		f.whole = time.Now().Add(pause)
+	}
+}
+
+// raise says that all rows up to id that could be seen are published, or left alone for a reason.
+func (f *floor) raise(id int64) { f.id = max(f.id, id-lateIDs) }
+
+// fall says that some may wait again.
+func (f *floor) fall() { f.id = 0 }
