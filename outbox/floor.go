@@ -30,8 +30,9 @@ func (f *floor) look(sweep time.Duration) (from int64, ended func()) {
 	}
 }
 
-// raise says that all rows up to id that could be seen are published, or left alone for a reason.
-func (f *floor) raise(id int64) { f.id = max(f.id, id-lateIDs) }
+// follow says that all rows up to id that could be seen are published, or left alone for a reason. It may be less than before: somebody
+// who empties the table may let the ids begin again.
+func (f *floor) follow(id int64) { f.id = max(id-lateIDs, 0) }
 
 // fall says that some may wait again.
 func (f *floor) fall() { f.id = 0 }

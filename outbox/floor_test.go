@@ -40,6 +40,22 @@ func TestVeryLateCommit(t *testing.T) {
 	})
 }
 
+// Where the table was emptied and its ids begin again, rows are found as before.
+func TestIDsBeginAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	relay := w.start(t, never)
+	w.exec(t, insertRows, "e", 1000, time.Duration(0), false)
+	relay.Wake()
+	w.waitPublished(t)
+	w.exec(t, `truncate outbox restart identity`)
+	w.add(t, "first")
+	waitUntil(t, "it is published", func() bool {
+		relay.Wake()
+		return relay.Stats().Published == 1001
+	})
+}
+
 // What was published is not visited again by each look, though somebody's transaction keeps it from being cleaned away.
 func TestPublishedRowsAreLeftAlone(t *testing.T) {
 	t.Parallel()

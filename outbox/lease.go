@@ -46,7 +46,7 @@ func (r *Relay) take(ctx context.Context, force bool) (*batch, error) {
 	}
 	ended()
 	if !b.waiting {
-		r.floor.raise(newest)
+		r.floor.follow(newest)
 	}
 	return b, nil
 }

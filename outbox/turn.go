@@ -80,7 +80,7 @@ func (r *Relay) carry(ctx context.Context, b *batch) next {
 	if n := len(b.ids); !whole {
 		r.floor.fall()
 	} else if n > 0 && (r.ahead != nil || !b.more) {
-		r.floor.raise(b.ids[n-1])
+		r.floor.follow(b.ids[n-1])
 	}
 	if r.ahead != nil && whole {
 		r.unmarked, r.ahead.known = p, p.position
