@@ -55,7 +55,12 @@ func run(ctx context.Context, s *servers, w work, c contender, n int) (result, e
 	cmd.Env = append(append(os.Environ(), s.env()...), gogc())
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGQUIT) } // it says what it waits for
+	cmd.Cancel = func() error {
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return cmd.Process.Signal(syscall.SIGQUIT) // it says what it waits for
+		}
+		return cmd.Process.Kill()
+	}
 	cmd.WaitDelay = 10 * time.Second
 	if err := cmd.Run(); err != nil {
 		return fail(fmt.Errorf("%w: %s", err, errs.Bytes()))
