@@ -12,7 +12,8 @@ type RelayConfig struct {
 	// BatchSize is the most rows in one Publish. Default 500. A batch also ends at 4 MiB of data.
 	BatchSize int
 	// Sweep is the longest time between two looks at the table, less up to a quarter at random: how long a row waits when nobody
-	// wakes the relay, and how soon a loss on the broker's side is noticed. Default 1 s.
+	// wakes the relay, and how soon a loss on the broker's side is noticed. A row that is committed hundreds of ids late may wait two of
+	// them, or up to ten where a look at all rows takes that long. Default 1 s.
 	Sweep time.Duration
 	// PublishTimeout bounds one Publish. Default 5 s.
 	PublishTimeout time.Duration

@@ -7,7 +7,7 @@
 //   - An event that was committed is published, at least once, with the ID that it was given. It is published again
 //     with that ID where an answer was lost, a process died or froze at the wrong moment, or the broker lost its tail.
 //   - Waiting rows are found by "not yet published", in the order of the identity column. Ids are committed out of order, so
-//     a look begins a few hundred ids below the last that went out, and all rows are looked at twice a Sweep. What was published since
+//     a look begins a few hundred ids below the last that went out, and all rows are looked at once or twice a Sweep. What was published since
 //     the last VACUUM, or while somebody's transaction holds an old snapshot, costs the other looks nothing.
 //   - Any number of replicas may run a Relay on one outbox. A lease row, on the database's clock, lets one of them
 //     publish at a time. One that is killed or frozen keeps it for LeaseTimeout at most, one that stops in order gives it up.

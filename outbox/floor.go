@@ -12,7 +12,7 @@ const (
 // floor is where a look at what waits begins. Until a VACUUM, a row that was marked is still in the index of what waits, before all that
 // do wait; and while some transaction holds an old snapshot, a dump for instance, Postgres visits each of them in each look. So a look
 // begins shortly below what this relay knows to be published. A row below that, committed that late or put back by somebody,
-// is found by a look at all rows, twice a sweep, or where that takes long, less often.
+// is found by a look at all rows: once a sweep where it is quiet, up to twice where it is not, and less often where that takes long.
 type floor struct {
 	id    int64
 	whole time.Time // when to look at all rows again
