@@ -31,6 +31,9 @@ func main() {
 	if errors.Is(err, flag.ErrHelp) {
 		return
 	}
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("interrupted: %w", err) // what was killed for it says only that
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
