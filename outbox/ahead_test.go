@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"example.com/orderfanout/broker"
 	"example.com/orderfanout/outbox"
 )
@@ -204,4 +206,31 @@ func TestLateMarkKeepsTheWindow(t *testing.T) {
 	w.add(t, "third")
 	relay.Wake()
 	w.wantAll(t, []string{"first", "second", "third"})
+}
+
+// A relay whose lease is taken over in the middle of a backlog publishes no more of what it has read.
+func TestLostLeaseEndsABacklog(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.hookNth(1, func(ctx context.Context) error {
+		_, err := w.owner.Exec(ctx, `update outbox_relay set holder = 'another', expires_at = clock_timestamp() + interval '1 second'`)
+		return err
+	})
+	w.add(t, eventIDs(0, 50)...)
+	w.start(t, outbox.RelayConfig{BatchSize: 10})
+	w.waitPublished(t) // by the same relay, once the other's lease has ended
+	if n := len(w.entries(t)); n > 20+50 {
+		t.Errorf("%d entries for 50 events: more than the batch on its way and the one after went out without the lease", n)
+	}
+}
+
+// One connection is enough: what is done at a time with two is done in turn.
+func TestOneConnection(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.add(t, eventIDs(0, 50)...)
+	pool := w.connect(t, "orders", func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
+	w.run(t, pool, outbox.RelayConfig{BatchSize: 10})
+	w.wantEntries(t, eventIDs(0, 50))
+	w.waitPublished(t)
 }

@@ -12,6 +12,8 @@
 //   - Any number of replicas may run a Relay on one outbox. A lease row, on the database's clock, lets one of them
 //     publish at a time. One that is killed or frozen keeps it for LeaseTimeout at most, one that stops in order gives it up.
 //   - Nothing is held open in the database while the broker is waited for: no transaction, no lock, no connection.
+//   - In a backlog the broker takes one batch while the database marks the one before and reads the one after, on two connections. Where
+//     the mark finds that the lease was lost, what was read is thrown away.
 //   - A row counts as published once the broker has acknowledged it and its relay still had the lease when it wrote that
 //     down. A relay whose lease was taken over writes nothing, and the event goes out again.
 //   - Where the broker says that its tail may be gone ([broker.Receipt].Lost), what was published within RepublishWindow

@@ -5,6 +5,7 @@ const (
 	Settings  = settings
 	TakeSQL   = takeSQL
 	MarkSQL   = markSQL
+	ReadSQL   = readSQL
 	DeleteSQL = deleteSQL
 )
 

@@ -36,3 +36,16 @@ func (f *floor) follow(id int64) { f.id = max(id-lateIDs, 0) }
 
 // fall says that some may wait again.
 func (f *floor) fall() { f.id = 0 }
+
+// idsFrom are the ids in lists from id on, not nil: NULL would exclude every row.
+func idsFrom(from int64, lists ...[]int64) []int64 {
+	ids := []int64{}
+	for _, list := range lists {
+		for _, id := range list {
+			if id >= from {
+				ids = append(ids, id)
+			}
+		}
+	}
+	return ids
+}

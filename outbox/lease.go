@@ -34,11 +34,11 @@ func (r *Relay) take(ctx context.Context, force bool) (*batch, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	b := &batch{until: time.Now().Add(r.cfg.LeaseTimeout)}
-	parked := r.parkedIDs()
 	from, ended := r.floor.look(r.cfg.Sweep)
+	except := idsFrom(from, r.parkedIDs())
 	var newest int64
-	tx := transaction(true, len(parked))
-	tx.Queue(takeSQL, relayName, r.holder, r.cfg.LeaseTimeout.Seconds(), r.cfg.BatchSize, parked, force, from).Query(func(rows pgx.Rows) error {
+	tx := transaction(true, len(except))
+	tx.Queue(takeSQL, relayName, r.holder, r.cfg.LeaseTimeout.Seconds(), r.cfg.BatchSize, except, force, from).Query(func(rows pgx.Rows) error {
 		return b.read(rows, r.cfg.BatchSize, &b.waiting, &b.held, &newest, &b.known.Server, &b.known.Last)
 	})
 	if err := r.pool.SendBatch(ctx, tx).Close(); err != nil {
@@ -101,12 +101,6 @@ func (p *published) with(before *published) *published {
 	return p
 }
 
-// excluded are rows that are not to be read now.
-type excluded struct {
-	ids      []int64
-	onTheWay bool // some are being published
-}
-
 // marked is what became of a mark.
 type marked struct {
 	held        bool   // false: another relay has the lease, and nothing was written
@@ -114,14 +108,15 @@ type marked struct {
 	ahead       *batch // what comes next, nil where nothing waits
 }
 
-// mark writes down what was published and how far the broker is, as long as the lease is still ours, and reads what waits besides
-// that and except. Where something does, and where rows in except are on their way, it renews the lease, otherwise it gives it up. Where the
-// lease is not ours any more, somebody else publishes these rows again, perhaps to a broker that has lost them meanwhile: then they must
-// not be marked.
+// mark writes down what was published and how far the broker is, as long as the lease is still ours. Where the lease is not ours any
+// more, somebody else publishes these rows again, perhaps to a broker that has lost them meanwhile: then they must not be marked.
+//
+// Where others are onTheWay it renews the lease, and that is all. Otherwise it reads what waits besides these and the parked ones, and
+// renews the lease where something does, or gives it up.
 //
 // Where the broker lost its tail, what was published shortly before this batch waits again; this batch was
 // published after the loss.
-func (r *Relay) mark(ctx context.Context, p *published, except excluded) (marked, error) {
+func (r *Relay) mark(ctx context.Context, p *published, parked []int64, onTheWay bool) (marked, error) {
 	limit := statementTimeout
 	if p.lost {
 		limit = republishTimeout
@@ -130,17 +125,22 @@ func (r *Relay) mark(ctx context.Context, p *published, except excluded) (marked
 	defer cancel()
 	var m marked
 	ahead := &batch{until: time.Now().Add(r.cfg.LeaseTimeout), known: p.position}
+	from, rows, ended := int64(0), 0, func() {}
+	except := []int64{}
+	if !onTheWay {
+		from, ended = r.floor.look(r.cfg.Sweep)
+		rows, except = r.cfg.BatchSize, idsFrom(from, p.ids, parked)
+	}
 	// That rows wait again must not be forgotten: what goes out next is not known to come after a loss.
-	tx := transaction(!p.lost, len(p.ids)+len(except.ids))
+	tx := transaction(!p.lost, len(except))
 	if p.lost {
 		tx.Queue(againSQL, relayName, r.holder, r.cfg.RepublishWindow.Seconds(), p.ids).Exec(func(tag pgconn.CommandTag) error {
 			m.republished = tag.RowsAffected()
 			return nil
 		})
 	}
-	from, ended := r.floor.look(r.cfg.Sweep)
-	tx.Queue(markSQL, relayName, r.holder, p.position.Server, p.position.Last, r.cfg.LeaseTimeout.Seconds(), except.onTheWay,
-		p.ids, p.entryIDs, except.ids, r.cfg.BatchSize, time.Since(p.began).Seconds(), from).Query(func(rows pgx.Rows) error {
+	tx.Queue(markSQL, relayName, r.holder, p.position.Server, p.position.Last, r.cfg.LeaseTimeout.Seconds(), onTheWay,
+		p.ids, p.entryIDs, except, rows, time.Since(p.began).Seconds(), from).Query(func(rows pgx.Rows) error {
 		return ahead.read(rows, r.cfg.BatchSize, &m.held)
 	})
 	if err := r.pool.SendBatch(ctx, tx).Close(); err != nil {
@@ -156,7 +156,7 @@ func (r *Relay) mark(ctx context.Context, p *published, except excluded) (marked
 const markSQL = `
 	with ahead as (
 		select * from outbox
-		where published_at is null and id + 0 >= (select $12::bigint) and id <> all($7::bigint[]) and id <> all($9::bigint[])
+		where published_at is null and id + 0 >= (select $12::bigint) and id <> all($9::bigint[])
 		order by id + 0
 		limit $10::bigint
 	), lease as (
@@ -175,6 +175,33 @@ const markSQL = `
 	left join lease on true
 	left join ahead o on held
 	order by o.id`
+
+// read reads what comes after b, besides the rows in except. It is for a relay that has the lease, and that has made sure of it again
+// when it publishes them.
+func (r *Relay) read(ctx context.Context, b *batch, except ...[]int64) (*batch, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	after := &batch{until: time.Now().Add(r.cfg.LeaseTimeout)}
+	from, ended := r.floor.look(r.cfg.Sweep)
+	if from > 0 {
+		from = max(from, b.ids[len(b.ids)-1]-lateIDs)
+	}
+	ids := idsFrom(from, append(except, b.ids)...)
+	tx := transaction(true, len(ids))
+	tx.Queue(readSQL, from, ids, r.cfg.BatchSize).Query(func(rows pgx.Rows) error { return after.read(rows, r.cfg.BatchSize) })
+	if err := r.pool.SendBatch(ctx, tx).Close(); err != nil {
+		return nil, fmt.Errorf("read the outbox ahead: %w", err)
+	}
+	ended()
+	return after, nil
+}
+
+const readSQL = `
+	select ` + rowColumns + `
+	from outbox o
+	where published_at is null and id + 0 >= (select $1::bigint) and id <> all($2::bigint[])
+	order by id + 0
+	limit $3::bigint`
 
 // againSQL lets what was published shortly before the last mark wait again, where the lease is ours.
 const againSQL = `

@@ -43,13 +43,17 @@ func (w *world) wantPlans(t *testing.T, when string) {
 	if _, err := tx.Exec(t.Context(), outbox.Settings, true, 0); err != nil {
 		t.Fatal(err)
 	}
-	for name, statement := range map[string]struct{ sql, args string }{
-		"take": {outbox.TakeSQL, `'outbox', 'me', 10, 500, '{}', false, 0`},
-		"mark": {outbox.MarkSQL, `'outbox', 'me', 's', '0-1', 10, true, '{1}', '{0-1}', '{}', 500, 0.1, 0`},
+	for name, statement := range map[string]struct {
+		sql, args string
+		sorts     int // its result of a batch; never what waits
+	}{
+		"take": {outbox.TakeSQL, `'outbox', 'me', 10, 500, '{}', false, 0`, 1},
+		"mark": {outbox.MarkSQL, `'outbox', 'me', 's', '0-1', 10, true, '{1}', '{0-1}', '{}', 500, 0.1, 0`, 1},
+		"read": {outbox.ReadSQL, `0, '{}', 500`, 0},
 	} {
 		text := servertest.Plan(t, tx.Conn(), statement.sql, statement.args)
-		if strings.Count(text, "Sort Key") != 1 {
-			t.Errorf("%s: %s sorts more than its result:\n%s", when, name, text)
+		if n := strings.Count(text, "Sort Key"); n != statement.sorts {
+			t.Errorf("%s: %s sorts %d times, want %d:\n%s", when, name, n, statement.sorts, text)
 		}
 		plan := strings.Split(text, "\n")
 		for i, line := range plan {

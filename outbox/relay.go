@@ -121,7 +121,7 @@ func (r *Relay) takeTurns(ctx context.Context) {
 // stop writes down what is not yet, and lets the others begin at once.
 func (r *Relay) stop(ctx context.Context) {
 	if r.unmarked != nil {
-		if _, err := r.mark(ctx, r.unmarked, excluded{ids: r.parkedIDs()}); err != nil {
+		if _, err := r.mark(ctx, r.unmarked, r.parkedIDs(), false); err != nil {
 			r.cfg.Logger.Warn("outbox: events will be published again: they could not be marked",
 				"events", len(r.unmarked.ids), "error", err.Error())
 		}

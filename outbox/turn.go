@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"example.com/orderfanout/broker"
@@ -25,7 +26,7 @@ func (r *Relay) turn(ctx context.Context, own bool) next {
 	r.ahead = nil
 	if b == nil && r.unmarked != nil {
 		// Marking comes first: taken again, these rows would go out twice.
-		return r.settle(ctx, r.unmarked, excluded{ids: r.parkedIDs()})
+		return r.settle(ctx, r.unmarked)
 	}
 	if b == nil {
 		var err error
@@ -44,30 +45,20 @@ func (r *Relay) turn(ctx context.Context, own bool) next {
 	return r.carry(ctx, b)
 }
 
-// carry publishes the batch and marks it. Where there is more, the database and the broker work at the same time: while the broker
-// takes this batch, the database marks the one before and reads the one after.
+// carry publishes the batch and marks it. Where there is more, the database marks the one before and reads the one after meanwhile.
 func (r *Relay) carry(ctx context.Context, b *batch) next {
 	if len(b.ids) > 0 {
 		crash.At(crash.RelayTook)
 	}
-	beside := make(chan struct{})
+	join := func() {}
 	if b.more {
-		before, except := r.unmarked, excluded{ids: append(r.parkedIDs(), b.ids...), onTheWay: true}
-		if before == nil {
-			before = &published{ids: []int64{}, position: b.known, began: time.Now()}
-		}
-		go func() {
-			defer close(beside)
-			r.settle(ctx, before, except)
-		}()
-	} else {
-		close(beside)
+		join = r.beside(ctx, b)
 	}
 	// The lease ends later than this on the database's clock. A process that was frozen meanwhile publishes nothing.
 	limited, cancel := context.WithDeadline(ctx, b.until)
 	defer cancel()
 	p, err := r.publish(limited, b)
-	<-beside
+	join()
 	if err != nil {
 		r.ahead = nil // this batch comes first
 		return r.publishFailed(ctx, err)
@@ -87,7 +78,33 @@ func (r *Relay) carry(ctx context.Context, b *batch) next {
 		return next{again: true}
 	}
 	r.ahead = nil // what is left of this batch, or was lost, comes first
-	return r.settle(ctx, p.with(r.unmarked), excluded{ids: r.parkedIDs()})
+	return r.settle(ctx, p.with(r.unmarked))
+}
+
+// beside begins to mark what was published before b, and to read what comes after it, on a connection each. What join then finds is in
+// unmarked and ahead.
+func (r *Relay) beside(ctx context.Context, b *batch) (join func()) {
+	before := r.unmarked
+	if before == nil {
+		before = &published{ids: []int64{}, position: b.known, began: time.Now()}
+	}
+	var m marked
+	var after *batch
+	var markErr, readErr error
+	parked := r.parkedIDs()
+	var wg sync.WaitGroup
+	wg.Go(func() { m, markErr = r.mark(ctx, before, nil, true) })
+	wg.Go(func() { after, readErr = r.read(ctx, b, before.ids, parked) })
+	return func() {
+		wg.Wait()
+		r.settled(before, m, markErr)
+		switch {
+		case readErr != nil:
+			r.databaseFailed(readErr)
+		case m.held && len(after.ids) > 0:
+			r.ahead = after
+		}
+	}
 }
 
 // publish gives the batch to the broker, as a whole or, where it refuses that, row by row.
@@ -117,10 +134,14 @@ func timedOut(err error) bool {
 	return errors.As(err, &t) && t.Timeout()
 }
 
-// settle marks what was published and reads what comes next, without the rows in except. Where that cannot be done now, what was
-// published is remembered for the next turn.
-func (r *Relay) settle(ctx context.Context, p *published, except excluded) next {
-	m, err := r.mark(ctx, p, except)
+// settle marks what was published and reads what comes next.
+func (r *Relay) settle(ctx context.Context, p *published) next {
+	m, err := r.mark(ctx, p, r.parkedIDs(), false)
+	return r.settled(p, m, err)
+}
+
+// settled goes on from a mark. Where that could not be done now, what was published is remembered for the next turn.
+func (r *Relay) settled(p *published, m marked, err error) next {
 	if err != nil {
 		r.unmarked = p
 		return r.databaseFailed(err)
