@@ -56,16 +56,17 @@ func (b *batch) read(rows pgx.Rows, limit int, first ...any) error {
 // The first is to commit without waiting for the disk (https://www.postgresql.org/docs/current/wal-async-commit.html), where what a
 // killed Postgres forgets of the last moments is done again: a batch goes out once more, or two relays send the same one.
 //
-// The second, with a few ids, is to plan once for all: to plan takes longer than to run. But a plan that suits an empty outbox would
+// The second is to plan once for all: to plan takes longer than to run. But a plan that suits an empty outbox would
 // read all of one that has grown to a million rows before Postgres looked at it again: so, by the third and the fourth, tables are read by
-// their indexes only, row by row in the index's order, and the statements leave one to choose. With many ids planning takes no time to speak of
+// their indexes only, row by row in the index's order, and the statements leave one to choose. Only with many ids to leave out it is quicker
+// to plan each time: Postgres hashes a list that it can see, and compares each row with each id of one that it cannot
 // (https://www.postgresql.org/docs/current/runtime-config-query.html#GUC-PLAN-CACHE-MODE).
 const settings = `
 	select set_config('synchronous_commit', case when $1::bool then 'off' else current_setting('synchronous_commit') end, true),
-	       set_config('plan_cache_mode', case when $2::bigint < 50 then 'force_generic_plan' else 'force_custom_plan' end, true),
+	       set_config('plan_cache_mode', case when $2::bigint <= 150 then 'force_generic_plan' else 'force_custom_plan' end, true),
 	       set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)`
 
-// transaction is a batch of statements, with so many ids in their parameters, that takes one round trip: pgx sends it with one Sync, so it
+// transaction is a batch of statements, with so many ids to leave out, that takes one round trip: pgx sends it with one Sync, so it
 // is a transaction (https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-FLOW-PIPELINING). It may be one that Postgres
 // can forget.
 func transaction(mayBeForgotten bool, ids int) *pgx.Batch {
