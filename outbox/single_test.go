@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -52,6 +53,26 @@ func TestRefusedRow(t *testing.T) {
 	w.hook(nil)
 	w.wantEntries(t, slices.Concat(eventIDs(2, 47), eventIDs(50, 10), bad))
 	waitUntil(t, "no row is parked", func() bool { return relay.Stats().Parked == 0 })
+}
+
+// In a backlog a refused row is tried with its batch, by itself and once more, and not again with each batch that follows.
+func TestRefusedRowInABacklog(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var tries atomic.Int32
+	w.refuse(func(id string) bool {
+		if id != "e000005" {
+			return false
+		}
+		tries.Add(1)
+		return true
+	})
+	w.add(t, eventIDs(0, 100)...)
+	w.start(t, outbox.RelayConfig{BatchSize: 10, Sweep: time.Hour})
+	w.wantEntries(t, slices.Concat(eventIDs(0, 5), eventIDs(6, 94)))
+	if n := tries.Load(); n > 6 { // 3, and as many where the rest takes longer than a row is set aside
+		t.Errorf("it was tried %d times, want 3", n)
+	}
 }
 
 // More bad rows in front than are tried at a time: the good one behind them is found all the same.
