@@ -176,9 +176,9 @@ const markSQL = `
 	left join ahead o on held
 	order by o.id`
 
-// read reads what comes after b, besides the rows in except. It is for a relay that has the lease, and that has made sure of it again
-// when it publishes them.
-func (r *Relay) read(ctx context.Context, b *batch, except ...[]int64) (*batch, error) {
+// readAfter reads what comes after b, besides the rows in except. It does not look at the lease: what it reads goes out only where the mark
+// at the same time found that it is still ours.
+func (r *Relay) readAfter(ctx context.Context, b *batch, except ...[]int64) (*batch, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	after := &batch{until: time.Now().Add(r.cfg.LeaseTimeout)}

@@ -94,7 +94,7 @@ func (r *Relay) beside(ctx context.Context, b *batch) (join func()) {
 	parked := r.parkedIDs()
 	var wg sync.WaitGroup
 	wg.Go(func() { m, markErr = r.mark(ctx, before, nil, true) })
-	wg.Go(func() { after, readErr = r.read(ctx, b, before.ids, parked) })
+	wg.Go(func() { after, readErr = r.readAfter(ctx, b, before.ids, parked) })
 	return func() {
 		wg.Wait()
 		r.settled(before, m, markErr)
