@@ -20,6 +20,7 @@ type running struct {
 	name, url string
 	child     *child
 	process   *localserver.Process
+	ready     time.Duration // from its start to its first 200 on /readyz
 }
 
 // service starts one of the project's services as it runs everywhere else, and waits until it is ready.
@@ -32,6 +33,7 @@ func (c *child) service(ctx context.Context, name string, env ...string) (*runni
 	cmd := exec.Command(filepath.Join(c.bin, name))
 	cmd.Env = append([]string{"HTTP_ADDR=" + addr, "CONSUMER_NAME=one", "LOG_LEVEL=warn",
 		"REDIS_URL=" + c.redisURL, "DATABASE_URL=" + c.as(name)}, env...)
+	began := time.Now()
 	p, err := localserver.StartProcess(cmd, c.output, syscall.SIGKILL)
 	if err != nil {
 		return nil, err
@@ -41,6 +43,7 @@ func (c *child) service(ctx context.Context, name string, env ...string) (*runni
 		if res, err := http.Get(r.url + "/readyz"); err == nil {
 			_ = res.Body.Close()
 			if res.StatusCode == http.StatusOK {
+				r.ready = time.Since(began)
 				return r, nil
 			}
 		}

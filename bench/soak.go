@@ -74,7 +74,7 @@ func soak(ctx context.Context, s *servers, howLong time.Duration, to io.Writer) 
 	fmt.Fprintf(to, "\nmemory, MB resident: %s with %d clients, %s orders (%s a second), all done once\n", howLong, httpClients, thousands(float64(placed)),
 		thousands(float64(placed)/howLong.Seconds()))
 	t := tabwriter.NewWriter(to, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "\tidle\tfirst minute of load\tmiddle one\tlast one\tanonymous: first\tmiddle\tlast\tlargest of all\t")
+	fmt.Fprintln(t, "\tidle\tfirst minute of load\tmiddle one\tlast one\tanonymous: first\tmiddle\tlast\tlargest of all\tready after ms\t")
 	minute := min(time.Minute, howLong)
 	loaded := []time.Time{idle, idle.Add((howLong - minute) / 2), busy.Add(-minute)}
 	for _, r := range residents {
@@ -84,7 +84,7 @@ func soak(ctx context.Context, s *servers, howLong time.Duration, to io.Writer) 
 				fmt.Fprintf(t, "%.1f\t", median(r.between(figures, from, from.Add(minute))))
 			}
 		}
-		fmt.Fprintf(t, "%.1f\t\n", slices.Max(r.all))
+		fmt.Fprintf(t, "%.1f\t%d\t\n", slices.Max(r.all), r.ready.Milliseconds())
 	}
 	return t.Flush()
 }

@@ -119,6 +119,15 @@ func FuzzDecodeOrderPlaced(f *testing.F) {
 }
 
 // BenchmarkDecodeOrderPlaced beside encoding/json, which checks less.
+func BenchmarkEncodeOrderPlaced(b *testing.B) {
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := golden.Encode(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 func BenchmarkDecodeOrderPlaced(b *testing.B) {
 	data, err := golden.Encode()
 	if err != nil {
