@@ -45,7 +45,7 @@ func benchMain(ctx context.Context, args []string) error {
 	quick := flags.Bool("quick", false, "a fifth of the work, one round: an impression within two minutes")
 	rounds := flags.Int("rounds", 5, "how often each contender runs; the medians count")
 	grown := flags.Bool("sizes", false, "instead: the same beside more and more of what piles up (entries, markers, consumers); a round takes five minutes and 5 GB")
-	soakFor := flags.Duration("soak", 0, "instead: all services under all the load that the machine makes, for that `long` (10m), and their memory")
+	soakFor := flags.Duration("soak", 0, "instead: all services under all the load that the machine makes, for that `long` (10m), their memory, and how soon they are ready")
 	kill := flags.Bool("killed", false, "instead: how long after a worker's kill -9 another one has its message; six minutes")
 	only := flags.String("only", "", "only the works with this in their name")
 	jsonFile := flags.String("json", "", "write all results to this `file`")
