@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -26,8 +27,24 @@ const rowColumns = `coalesce(o.id, 0)::bigint, coalesce(o.event_id, '')::text co
 	coalesce(o.data_content_type, '')::text, coalesce(o.data_schema, '')::text, coalesce(o.trace_parent, '')::text,
 	coalesce(o.only_group, '')::text, o.data::bytea`
 
+// maxBatchBytes ends a batch before BatchSize: the row that reaches it is the last.
+const maxBatchBytes = 4 << 20
+
+// batchRows selects the rows of a batch: what waits where condition is true, from an id on, without those in except, at most limit, and none after
+// maxBatchBytes of data, which Postgres finds without reading it. All but condition are parameters of the statement.
+func batchRows(condition, from, except, limit string) string {
+	return fmt.Sprintf(`
+		select * from (
+			select *, id + 0 as place, sum(octet_length(data)) over (order by id + 0 rows unbounded preceding) - octet_length(data) as bytes_before
+			from outbox
+			where %s and published_at is null and id + 0 >= (select %s::bigint) and id <> all(%s::bigint[])
+			order by id + 0
+			limit %s::bigint
+		) waiting where bytes_before < %d`, condition, from, except, limit, maxBatchBytes)
+}
+
 // read takes all rows. Each begins with what first takes, the same in all of them, and then has rowColumns; their id is 0 in the one row
-// that is there where no row of the outbox is. A full batch has limit rows.
+// that is there where no row of the outbox is. A full batch has limit rows, or maxBatchBytes.
 func (b *batch) read(rows pgx.Rows, limit int, first ...any) error {
 	b.ids = []int64{} // nil would be NULL, and NULL excludes every row
 	size := 0
@@ -35,19 +52,15 @@ func (b *batch) read(rows pgx.Rows, limit int, first ...any) error {
 	var e broker.Event
 	_, err := pgx.ForEachRow(rows, append(first, &id, &e.ID, &e.Source, &e.Type, &e.Time, &e.Subject, &e.PartitionKey,
 		&e.DataContentType, &e.DataSchema, &e.TraceParent, &e.OnlyGroup, &e.Data), func() error {
-		size += len(e.Data)
-		switch {
-		case id == 0:
-		case size > maxBatchBytes && len(b.ids) > 0:
-			b.more = true
-		default:
+		if id != 0 {
 			e.Time = e.Time.UTC()
+			size += len(e.Data)
 			b.ids, b.events = append(b.ids, id), append(b.events, e)
 		}
 		e.Data = nil
 		return nil
 	})
-	b.more = b.more || len(b.ids) == limit
+	b.more = len(b.ids) == limit || size >= maxBatchBytes
 	return err
 }
 

@@ -1,7 +1,7 @@
 package outbox
 
 // The statements, for the tests of their plans.
-const (
+var (
 	Settings  = settings
 	TakeSQL   = takeSQL
 	MarkSQL   = markSQL

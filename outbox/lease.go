@@ -18,8 +18,6 @@ const (
 	statementTimeout = 5 * time.Second
 	// republishTimeout is for the one that puts a whole RepublishWindow of rows back. The others' leases wait for it.
 	republishTimeout = time.Minute
-	// maxBatchBytes ends a batch before BatchSize.
-	maxBatchBytes = 4 << 20
 	// unprepared sends a statement that is rare with its text, in one round trip.
 	unprepared = pgx.QueryExecModeExec
 )
@@ -51,7 +49,7 @@ func (r *Relay) take(ctx context.Context, force bool) (*batch, error) {
 	return b, nil
 }
 
-const takeSQL = `
+var takeSQL = `
 	with known as (
 		select expires_at, broker_server, broker_last, holder <> $2::text and expires_at > clock_timestamp() as others
 		from outbox_relay where name = $1::text
@@ -76,12 +74,7 @@ const takeSQL = `
 	from work
 	left join known on true
 	left join lease on true
-	left join lateral (
-		select * from outbox
-		where lease.held and published_at is null and id + 0 >= (select $7::bigint) and id <> all($5::bigint[])
-		order by id + 0
-		limit $4::bigint
-	) o on true
+	left join lateral (` + batchRows("lease.held", "$7", "$5", "$4") + `) o on true
 	order by o.id`
 
 // published is what the broker has acknowledged of a batch.
@@ -153,13 +146,8 @@ func (r *Relay) mark(ctx context.Context, p *published, parked []int64, onTheWay
 	return m, nil
 }
 
-const markSQL = `
-	with ahead as (
-		select * from outbox
-		where published_at is null and id + 0 >= (select $12::bigint) and id <> all($9::bigint[])
-		order by id + 0
-		limit $10::bigint
-	), lease as (
+var markSQL = `
+	with ahead as (` + batchRows("true", "$12", "$9", "$10") + `), lease as (
 		update outbox_relay
 		set broker_server = $3::text, broker_last = $4::text,
 		    expires_at = clock_timestamp() + make_interval(secs => case when $6::bool or exists (select from ahead) then $5::float8 else 0 end)
@@ -196,12 +184,10 @@ func (r *Relay) readAfter(ctx context.Context, b *batch, except ...[]int64) (*ba
 	return after, nil
 }
 
-const readSQL = `
+var readSQL = `
 	select ` + rowColumns + `
-	from outbox o
-	where published_at is null and id + 0 >= (select $1::bigint) and id <> all($2::bigint[])
-	order by id + 0
-	limit $3::bigint`
+	from (` + batchRows("true", "$1", "$2", "$3") + `) o
+	order by place`
 
 // againSQL lets what was published shortly before the last mark wait again, where the lease is ours.
 const againSQL = `

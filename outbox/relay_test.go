@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -49,14 +50,20 @@ func TestPublishesBatchAfterBatch(t *testing.T) {
 	w.wantEntries(t, eventIDs(0, 95))
 }
 
-// Large events end a batch early.
+// Large events end a batch early, and no more than a batch is read at a time. An event that is larger than a batch may be goes out alone.
 func TestBatchIsBoundedInBytes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	for _, id := range eventIDs(0, 5) {
+	const mb = 1 << 20
+	total := 0
+	for i, id := range eventIDs(0, 25) {
 		e := newEvent(id)
-		e.Data = bytes.Repeat([]byte("x"), 1<<20)
+		e.Data = bytes.Repeat([]byte("x"), mb)
+		if i == 0 {
+			e.Data = bytes.Repeat([]byte("x"), 5*mb)
+		}
 		w.addEvents(t, e)
+		total += len(e.Data)
 	}
 	var mu sync.Mutex
 	var sizes []int
@@ -68,13 +75,36 @@ func TestBatchIsBoundedInBytes(t *testing.T) {
 		}
 		return nil
 	})
-	w.start(t, never)
-	w.wantEntries(t, eventIDs(0, 5))
+	var read atomic.Int64
+	pool := w.connect(t, "orders", func(c *pgxpool.Config) {
+		c.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+			return countingConn{conn, &read}, err
+		}
+	})
+	w.startOn(t, pool, never)
+	w.wantEntries(t, eventIDs(0, 25))
+	w.waitPublished(t)
 	mu.Lock()
 	defer mu.Unlock()
-	if !slices.Equal(sizes, []int{4, 1}) {
-		t.Errorf("batches of %d, want 4 and 1", sizes)
+	if !slices.Equal(sizes, []int{1, 4, 4, 4, 4, 4, 4}) {
+		t.Errorf("batches of %d, want 1 and six times 4", sizes)
 	}
+	if got := read.Load(); got > int64(total+mb) {
+		t.Errorf("read %d MB for %d MB of events", got/mb, total/mb)
+	}
+}
+
+// countingConn counts the bytes that are read.
+type countingConn struct {
+	net.Conn
+	read *atomic.Int64
+}
+
+func (c countingConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.read.Add(int64(n))
+	return n, err
 }
 
 func TestSweepFindsRowsWithoutWake(t *testing.T) {
