@@ -2,6 +2,7 @@ package outbox_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -150,6 +151,35 @@ func TestPublishedNotMarked(t *testing.T) {
 	w.wantEntries(t, eventIDs(0, 10))
 }
 
+// With nothing to publish the relay finds the broker away, and back, by asking.
+func TestBrokerAwayInQuiet(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.hook(func(context.Context, []broker.Event) error { return errors.New("so says the test") })
+	relay := w.start(t, outbox.RelayConfig{Sweep: 20 * time.Millisecond})
+	waitUntil(t, "it is found away", func() bool { return relay.CheckBroker() != nil })
+	w.hook(nil)
+	waitUntil(t, "it is found back", func() bool { return relay.CheckBroker() == nil })
+}
+
+// One replica cannot reach the broker, and does not keep another, that can, from it.
+func TestBrokerAwayForOne(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.add(t, eventIDs(0, 20)...)
+	cut, _ := w.runTo(t, unreachable{}, w.connect(t, "orders", nil), outbox.RelayConfig{Sweep: 20 * time.Millisecond})
+	waitUntil(t, "it has the lease, and tries", func() bool { return cut.CheckBroker() != nil })
+	w.start(t, outbox.RelayConfig{Sweep: 20 * time.Millisecond})
+	w.wantEntries(t, eventIDs(0, 20))
+}
+
+// unreachable is a broker as one sees it whose network is cut.
+type unreachable struct{}
+
+func (unreachable) Publish(context.Context, []broker.Event, broker.Position) (broker.Receipt, error) {
+	return broker.Receipt{}, errors.New("dial tcp: so says the test")
+}
+
 // A full stream: the rows wait, and go out once there is room.
 func TestFull(t *testing.T) {
 	t.Parallel()
@@ -189,14 +219,7 @@ func TestAnswerLost(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	var n atomic.Int64
-	lossy := lostAnswers{w, &n}
-	relay, err := outbox.NewRelay(w.pool, lossy, w.config(outbox.RelayConfig{Sweep: 50 * time.Millisecond}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error)
-	go func() { done <- relay.Run(ctx) }()
+	relay, _ := w.runTo(t, lostAnswers{w, &n}, w.pool, outbox.RelayConfig{Sweep: 50 * time.Millisecond})
 	want := eventIDs(0, 20)
 	for _, id := range want {
 		w.add(t, id)
@@ -205,10 +228,6 @@ func TestAnswerLost(t *testing.T) {
 	}
 	if repeats := w.wantAll(t, want); repeats == 0 {
 		t.Error("no answer was lost")
-	}
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
 	}
 }
 

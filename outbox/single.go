@@ -28,18 +28,16 @@ func (r *Relay) publishSingly(ctx context.Context, b *batch, cause error) (*publ
 	}
 	p := &published{position: b.known, began: time.Now()}
 	var refused []int
-	first := r.tried
-	if first >= len(b.ids) {
-		first = 0
-	}
+	first := r.tried // perhaps beyond the batch: then this pass finds nothing, and the next one begins in front
 	r.tried = 0
+	noneToBlame := func(err error) bool { return errors.Is(err, broker.ErrFull) || ctx.Err() != nil }
 	for i := first; i < len(b.ids); i++ {
 		if len(p.ids) == 0 && i-first == maxRefused {
 			r.tried = i
 			break
 		}
 		err := r.publishOne(ctx, b, i, p)
-		if errors.Is(err, broker.ErrFull) || ctx.Err() != nil {
+		if noneToBlame(err) {
 			break
 		}
 		if err != nil {
@@ -50,10 +48,11 @@ func (r *Relay) publishSingly(ctx context.Context, b *batch, cause error) (*publ
 		return nil, cause
 	}
 	for _, i := range refused {
-		if ctx.Err() != nil {
+		err := r.publishOne(ctx, b, i, p)
+		if noneToBlame(err) {
 			break
 		}
-		if err := r.publishOne(ctx, b, i, p); err != nil {
+		if err != nil {
 			r.park(b.ids[i], b.events[i].ID, err)
 		}
 	}

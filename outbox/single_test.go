@@ -3,6 +3,7 @@ package outbox_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -89,10 +90,24 @@ func TestManyRefusedRows(t *testing.T) {
 func TestRefusedByAll(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.refuse(func(string) bool { return true })
+	var singly, most atomic.Int32
+	w.hook(func(_ context.Context, events []broker.Event) error {
+		switch {
+		case len(events) > 1:
+			singly.Store(0)
+		case len(events) == 1:
+			most.Store(max(most.Load(), singly.Add(1)))
+		default:
+			return nil
+		}
+		return errTooLarge
+	})
 	w.add(t, eventIDs(0, 30)...)
 	relay := w.start(t, outbox.RelayConfig{Sweep: 50 * time.Millisecond})
 	waitUntil(t, "it has tried", func() bool { return w.published() > 60 })
+	if n := most.Load(); n > 10 {
+		t.Errorf("%d rows in a row were tried by themselves, want 10 at most", n)
+	}
 	if n := relay.Stats().Parked; n != 0 {
 		t.Errorf("%d rows are parked, want none", n)
 	}
@@ -100,6 +115,111 @@ func TestRefusedByAll(t *testing.T) {
 	// A pass may have been half-way, so the order is not certain.
 	if repeats := w.wantAll(t, eventIDs(0, 30)); repeats != 0 {
 		t.Errorf("%d repeats", repeats)
+	}
+}
+
+// The broker gets full while a batch goes out row by row. What is left of the batch comes before what was read meanwhile, and the row that was
+// refused before is not set aside for it: nobody knows whether the broker would have taken it.
+func TestFullWhileSingly(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var full, room atomic.Bool
+	w.hook(func(_ context.Context, events []broker.Event) error {
+		switch {
+		case len(events) == 0 || room.Load():
+			return nil
+		case full.Load() && events[0].ID == "e000003":
+			room.Store(true)
+			return fmt.Errorf("%w: so says the test", broker.ErrFull)
+		case events[0].ID == "e000100":
+			full.Store(true)
+			return fmt.Errorf("%w: so says the test", broker.ErrFull)
+		case len(events) > 1 || events[0].ID == "e000003":
+			return errTooLarge
+		}
+		return nil
+	})
+	w.add(t, eventIDs(0, 1200)...)
+	relay := w.start(t, never)
+	w.wantEntries(t, slices.Concat(eventIDs(0, 3), eventIDs(4, 96), eventIDs(3, 1), eventIDs(100, 1100)))
+	w.wantNoneParked(t, relay)
+}
+
+// The lease ends while a batch goes out row by row: nothing is set aside for it.
+func TestLeaseEndsWhileSingly(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var over atomic.Bool
+	w.hook(func(ctx context.Context, events []broker.Event) error {
+		switch {
+		case len(events) == 0 || over.Load():
+			return nil
+		case len(events) > 1 || events[0].ID == "e000001":
+			return errTooLarge
+		case events[0].ID == "e000000":
+			return nil
+		}
+		<-ctx.Done()
+		over.Store(events[0].ID == "e000003") // the second wait is the shorter one: it ends with the lease
+		return ctx.Err()
+	})
+	w.add(t, eventIDs(0, 10)...)
+	relay := w.start(t, outbox.RelayConfig{Sweep: 50 * time.Millisecond, PublishTimeout: 700 * time.Millisecond, LeaseTimeout: time.Second})
+	w.wantAll(t, eventIDs(0, 10))
+	w.wantNoneParked(t, relay)
+}
+
+// A broker that does not answer in time is not asked row by row: that would take as long again for each.
+func TestTimeoutBlamesNoRow(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var late atomic.Int32
+	w.hook(func(_ context.Context, events []broker.Event) error {
+		if len(events) > 0 && late.Add(1) <= 3 {
+			if len(events) != 20 {
+				t.Errorf("%d events by themselves", len(events))
+			}
+			return fmt.Errorf("so says the test: %w", context.DeadlineExceeded)
+		}
+		return nil
+	})
+	w.add(t, eventIDs(0, 20)...)
+	relay := w.start(t, never)
+	w.wantEntries(t, eventIDs(0, 20))
+	w.wantNoneParked(t, relay)
+}
+
+// The broker has lost what it had, and that is found out while a batch goes out row by row.
+func TestLossWhileSingly(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.add(t, eventIDs(0, 20)...)
+	relay := w.start(t, outbox.RelayConfig{Sweep: time.Hour, RepublishWindow: time.Minute})
+	w.waitPublished(t)
+	w.waitIdle(t)
+	w.hook(func(_ context.Context, events []broker.Event) error {
+		if len(events) > 1 {
+			return errTooLarge
+		}
+		return nil
+	})
+	if err := w.client.FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	w.add(t, eventIDs(20, 5)...)
+	relay.Wake()
+	w.wantEntries(t, slices.Concat(eventIDs(20, 5), eventIDs(0, 20)))
+	w.wantNoneParked(t, relay)
+}
+
+// wantNoneParked wants that no row is set aside, nor ever was.
+func (w *world) wantNoneParked(t *testing.T, relay *outbox.Relay) {
+	t.Helper()
+	if n := relay.Stats().Parked; n != 0 {
+		t.Errorf("%d rows are parked, want none", n)
+	}
+	if log := w.log.String(); strings.Contains(log, "refuses an event") {
+		t.Error("a row was set aside")
 	}
 }
 

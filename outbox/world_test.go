@@ -178,7 +178,13 @@ func (w *world) startOn(t testing.TB, pool *pgxpool.Pool, cfg outbox.RelayConfig
 // run runs a relay until end is called, or the test ends. What end returns is closed when Run has returned.
 func (w *world) run(t testing.TB, pool *pgxpool.Pool, cfg outbox.RelayConfig) (relay *outbox.Relay, end func() <-chan struct{}) {
 	t.Helper()
-	relay, err := outbox.NewRelay(pool, w, w.config(cfg))
+	return w.runTo(t, w, pool, cfg)
+}
+
+// runTo is run with another publisher.
+func (w *world) runTo(t testing.TB, publisher broker.Publisher, pool *pgxpool.Pool, cfg outbox.RelayConfig) (relay *outbox.Relay, end func() <-chan struct{}) {
+	t.Helper()
+	relay, err := outbox.NewRelay(pool, publisher, w.config(cfg))
 	if err != nil {
 		t.Fatal(err)
 	}
