@@ -1,6 +1,9 @@
 package broker
 
-import "time"
+import (
+	"errors"
+	"time"
+)
 
 // Event is one message: the attributes of a CloudEvents 1.0 event
 // (https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/spec.md) and its data.
@@ -31,4 +34,15 @@ type Event struct {
 	OnlyGroup string
 	// Data is the body.
 	Data []byte
+}
+
+// Validate returns an error where what is required is missing: no consumer could do anything with such an event.
+func (e *Event) Validate() error {
+	switch {
+	case e.ID == "":
+		return errors.New("it has no ID")
+	case e.Type == "":
+		return errors.New("it has no Type")
+	}
+	return nil
 }

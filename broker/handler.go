@@ -22,7 +22,7 @@ type Handler func(ctx context.Context, d *Delivery) error
 // BatchHandler does the work for several deliveries, as a rule in one transaction. Its result is the verdict on
 // all of them, except those that it gave a verdict of their own with [Delivery.Reject]. Where it returns an error
 // other than [Unavailable] and [Defer], none is counted: the deliveries are run again one by one, so that only
-// the bad one fails.
+// the bad one fails. Such an error is logged once a minute.
 type BatchHandler func(ctx context.Context, ds []*Delivery) error
 
 // Delivery is one event on its way to one consumer group.
@@ -52,7 +52,7 @@ func (d *Delivery) Hand(attempt, delivery int) {
 // IsDuplicate reports whether Duplicate was called since the delivery was last handed out.
 func (d *Delivery) IsDuplicate() bool { return d.duplicate }
 
-// Reject gives this delivery of a batch a verdict of its own, which stands where the batch handler returns nil.
+// Reject gives this delivery of a batch a verdict of its own, which stands where the handler returns nil.
 // A nil err takes it back.
 func (d *Delivery) Reject(err error) { d.verdict = err }
 
@@ -64,7 +64,7 @@ type Outcome string
 
 // The outcomes.
 const (
-	Done      Outcome = "done"      // the handler returned nil; acknowledged
+	Done      Outcome = "done"      // the handler returned nil; its acknowledgement is on its way
 	Duplicate Outcome = "duplicate" // as Done, and the handler found the work done before
 	Retried   Outcome = "retry"     // failed; will be tried again
 	Deferred  Outcome = "deferred"  // put off, or a dependency is down; not counted

@@ -33,7 +33,7 @@ type Publisher interface {
 	// Publish appends the events in their order, all or none, and returns once the broker has acknowledged them.
 	// known is the Position of the last Receipt, for the broker to compare itself with. After an error the events
 	// may or may not have been appended: publish them again with the same ids. An error that is [ErrFull] says
-	// that nothing was appended. Without events it only compares the broker with known.
+	// that nothing was appended, and so does one about an event that is not valid ([Event.Validate]).
 	//
 	// Without events it appends nothing: it asks the broker where it is and compares that with known, so that a loss is
 	// noticed while there is nothing to publish.

@@ -19,11 +19,8 @@ func Add(ctx context.Context, tx pgx.Tx, events ...broker.Event) error {
 	}
 	var c columns
 	for i, e := range events {
-		switch {
-		case e.ID == "":
-			return fmt.Errorf("add event %d of %d to the outbox: it has no ID", i+1, len(events))
-		case e.Type == "":
-			return fmt.Errorf("add event %s to the outbox: it has no Type", e.ID)
+		if err := e.Validate(); err != nil {
+			return fmt.Errorf("add event %d of %d (%q) to the outbox: %w", i+1, len(events), e.ID, err)
 		}
 		c.add(e)
 	}

@@ -67,6 +67,7 @@ func Run(t *testing.T, start func(t testing.TB) Broker) {
 		{"EveryGroupGetsEveryEvent", everyGroup},
 		{"EventArrivesUnchanged", unchanged},
 		{"PublishKeepsTheOrder", publishOrder},
+		{"PublishRefusesWhatNobodyCouldConsume", publishRefuses},
 		{"FailureIsRetriedAndCounted", retried},
 		{"FailingEntryDelaysNobody", delaysNobody},
 		{"LastAttemptGoesToTheDeadLetters", lastAttempt},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"reflect"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -63,6 +64,22 @@ func publishOrder(t *testing.T, b Broker) {
 	if !slices.Equal(got, ids) {
 		t.Errorf("one batch worker got the events out of order")
 	}
+}
+
+func publishRefuses(t *testing.T, b Broker) {
+	for name, bad := range map[string]broker.Event{"ID": {Type: "t"}, "Type": {ID: "typeless"}} {
+		_, err := b.Publish(context.Background(), []broker.Event{newEvent(0), bad}, broker.Position{})
+		if err == nil || !strings.Contains(err.Error(), "event 2") || !strings.Contains(err.Error(), "no "+name) {
+			t.Errorf("Publish = %v, want an error that says that event 2 has no %s", err, name)
+		}
+	}
+	if _, err := b.Publish(context.Background(), []broker.Event{newEvent(1)}, broker.Position{}); err != nil {
+		t.Fatal(err)
+	}
+	var l log
+	b.Consume(t, Consumer{Group: "a", Name: "one", Handle: func(_ context.Context, d *broker.Delivery) error { l.add(d); return nil }})
+	settled(t, b, "a")
+	l.once(t, []string{newEvent(1).ID}) // all or none: event 0 was not appended either
 }
 
 func duplicate(t *testing.T, b Broker) {

@@ -47,7 +47,8 @@ type Config struct {
 	HandlerTimeout time.Duration
 	// MaxAttempts is how many failures send an entry to the dead letters. Default 5.
 	MaxAttempts int
-	// MaxDeliveries is how many deliveries, lost workers included, send an entry to the dead letters. Default 20.
+	// MaxDeliveries is how often an entry may be delivered because the worker that had it was lost, the first delivery included,
+	// before it goes to the dead letters. Failures of the handler do not count here. Default 20.
 	MaxDeliveries int
 	// RetryMin and RetryMax bound the wait before a retry: RetryMin after the first failure, doubled each time, up to
 	// RetryMax, each less up to half at random. Defaults 500 ms and 1 min.
@@ -63,7 +64,8 @@ type Config struct {
 	// there. Default 0. A consumer that drains skips it.
 	AckDelay time.Duration
 
-	// Logger gets a line an outcome. Default slog.Default().
+	// Logger gets a line an outcome. Default slog.Default(). What go-redis itself has to say, for instance each time it cannot connect, goes to
+	// standard error, unless it is told otherwise: https://pkg.go.dev/github.com/redis/go-redis/v9#SetLogger.
 	Logger *slog.Logger
 	// Observe, where set, is called with each outcome and the time that the handler took (zero where none ran). It is
 	// called from many goroutines and must be quick.

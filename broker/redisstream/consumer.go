@@ -22,6 +22,9 @@ type Consumer struct {
 // NewConsumer returns a consumer that will open connections of its own with opts, as redis.ParseURL returns them. It
 // returns an error where a setting is missing or out of range, and connects to nothing yet.
 func NewConsumer(opts *redis.Options, cfg Config) (*Consumer, error) {
+	if opts == nil {
+		return nil, errors.New("redisstream consumer: the options are nil")
+	}
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -29,9 +32,10 @@ func NewConsumer(opts *redis.Options, cfg Config) (*Consumer, error) {
 	return &Consumer{cfg: cfg, opts: *opts}, nil
 }
 
-// Run consumes until ctx is done and drains then: it reads no more, lets the running handlers finish for up to
-// HandlerTimeout, acknowledges them, and releases everything else for other consumers to take at once. It always
-// returns nil then; nothing else ends it: whatever fails is tried again with growing waits.
+// Run consumes until ctx is done, as signal.NotifyContext lets it be on SIGTERM, and drains then: it reads no more, lets the running
+// handlers finish for up to HandlerTimeout, acknowledges them, and releases everything else for other consumers to take at once. So give the
+// process a longer grace time than HandlerTimeout. It always returns nil then; nothing else ends it: whatever fails is tried again with
+// growing waits. Call it once.
 func (c *Consumer) Run(ctx context.Context) error {
 	name := c.cfg.Name
 	calm := calm{log: c.cfg.Logger.With("stream", c.cfg.Stream, "group", c.cfg.Group), what: "connect to Redis"}

@@ -40,17 +40,37 @@ func NewDeadLetters(client *redis.Client, stream, group string) *DeadLetters {
 	return &DeadLetters{client, stream, group}
 }
 
-// List returns up to count dead letters, oldest first, that come after the id ("" from the start).
+// List returns up to count dead letters, at least 1, oldest first, that come after the id ("" from the start).
 func (d *DeadLetters) List(ctx context.Context, after string, count int) ([]DeadLetter, error) {
+	if count < 1 {
+		return nil, fmt.Errorf("list dead letters of group %s: count %d is less than 1", d.group, count)
+	}
 	start := "-"
 	if after != "" {
+		if err := d.isID(after); err != nil {
+			return nil, err
+		}
 		start = "(" + after
 	}
 	return d.between(ctx, start, "+", count)
 }
 
+// isID returns [ErrNoDeadLetter] where no dead letter can have this id.
+func (d *DeadLetters) isID(id string) error {
+	ms, seq, _ := strings.Cut(id, "-")
+	for _, part := range []string{ms, seq} {
+		if _, err := strconv.ParseUint(part, 10, 64); err != nil {
+			return fmt.Errorf("%w: %q of group %s, an id is like 1700000000000-0", ErrNoDeadLetter, id, d.group)
+		}
+	}
+	return nil
+}
+
 // Get returns one dead letter, or [ErrNoDeadLetter].
 func (d *DeadLetters) Get(ctx context.Context, id string) (DeadLetter, error) {
+	if err := d.isID(id); err != nil {
+		return DeadLetter{}, err
+	}
 	list, err := d.between(ctx, id, id, 1)
 	if err != nil {
 		return DeadLetter{}, err
@@ -106,6 +126,9 @@ func newDeadLetter(id string, all []string) DeadLetter {
 // Redrive gives a dead letter back to its group, and to no other, as a new entry with fresh counts, and returns the
 // entry's id. The dead letter is gone then; doing it twice returns [ErrNoDeadLetter] and does nothing.
 func (d *DeadLetters) Redrive(ctx context.Context, id string) (entryID string, err error) {
+	if err := d.isID(id); err != nil {
+		return "", err
+	}
 	entryID, err = redriveScript.Run(ctx, d.client, []string{DeadKey(d.stream, d.group), d.stream}, id, d.group).Text()
 	switch {
 	case err != nil && strings.Contains(err.Error(), "no fields"):
@@ -120,6 +143,9 @@ func (d *DeadLetters) Redrive(ctx context.Context, id string) (entryID string, e
 
 // Discard removes a dead letter for good, or returns [ErrNoDeadLetter].
 func (d *DeadLetters) Discard(ctx context.Context, id string) error {
+	if err := d.isID(id); err != nil {
+		return err
+	}
 	n, err := d.client.XDel(ctx, DeadKey(d.stream, d.group), id).Result()
 	if err != nil {
 		return fmt.Errorf("discard %s of group %s: %w", id, d.group, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -97,6 +98,21 @@ func TestDiscard(t *testing.T) {
 	}
 	if _, err := dead.Get(ctx, list[0].ID); !errors.Is(err, ErrNoDeadLetter) {
 		t.Errorf("get: %v, want ErrNoDeadLetter", err)
+	}
+	for _, id := range []string{"", "x", "1-", "1-x", "-", "1-2-3"} {
+		_, get := dead.Get(ctx, id)
+		_, redrive := dead.Redrive(ctx, id)
+		for _, err := range []error{get, redrive, dead.Discard(ctx, id)} {
+			if !errors.Is(err, ErrNoDeadLetter) {
+				t.Errorf("%q: %v, want ErrNoDeadLetter", id, err)
+			}
+		}
+	}
+	if _, err := dead.List(ctx, "x", 1); !errors.Is(err, ErrNoDeadLetter) {
+		t.Errorf("list after x: %v, want ErrNoDeadLetter", err)
+	}
+	if _, err := dead.List(ctx, "", 0); err == nil || !strings.Contains(err.Error(), "count 0") {
+		t.Errorf("list of 0: %v, want an error that says so", err)
 	}
 }
 

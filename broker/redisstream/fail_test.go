@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -146,5 +148,26 @@ func TestRejectsHoldUpTheAcksOfTheirNeighbours(t *testing.T) {
 	s.table.mu.Unlock()
 	if n < 50 {
 		t.Errorf("%d of 50 done entries are on their way to be acknowledged; the others wait behind the failures of their neighbours", n)
+	}
+}
+
+// TestBatchThatNeverPassesIsTold: each entry passes by itself, so nothing fails; a handler that is wrong about batches stands in the log.
+func TestBatchThatNeverPassesIsTold(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.add(100)
+	var out safeBuffer
+	cfg := w.config(nil)
+	cfg.HandleBatch = func(_ context.Context, ds []*broker.Delivery) error {
+		if len(ds) > 1 {
+			return errors.New("no two at a time")
+		}
+		return nil
+	}
+	cfg.Logger = slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	w.start(cfg)
+	w.eventually("all are done", w.settled)
+	if text := out.String(); out.lines() != 1 || !strings.Contains(text, "one by one") || !strings.Contains(text, "no two at a time") {
+		t.Errorf("the log has %d lines, want one:\n%s", out.lines(), text)
 	}
 }

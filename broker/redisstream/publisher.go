@@ -22,7 +22,7 @@ const memoryMost = 0.8
 type PublisherConfig struct {
 	// Stream is the key of the stream. Required.
 	Stream string
-	// MaxLen: from twice this length on, Publish returns [broker.ErrFull]. Default 1,000,000.
+	// MaxLen: from twice this length on, Publish returns [broker.ErrFull]. Default 1,000,000, at least 1.
 	MaxLen int64
 }
 
@@ -37,10 +37,15 @@ type Publisher struct {
 // NewPublisher returns a publisher with connections of its own, made with opts when it first publishes. Close it after
 // use.
 func NewPublisher(opts *redis.Options, cfg PublisherConfig) (*Publisher, error) {
-	if cfg.Stream == "" {
-		return nil, errors.New("redisstream publisher: Stream is empty")
-	}
 	or(&cfg.MaxLen, 1_000_000)
+	switch {
+	case opts == nil:
+		return nil, errors.New("redisstream publisher: the options are nil")
+	case cfg.Stream == "":
+		return nil, errors.New("redisstream publisher: Stream is empty")
+	case cfg.MaxLen < 1:
+		return nil, fmt.Errorf("redisstream publisher: MaxLen %d is less than 1", cfg.MaxLen)
+	}
 	own := *opts
 	own.Protocol = 2
 	own.MaxRetries = -1 // a repeated XADD is a second entry
@@ -60,9 +65,17 @@ func (p *Publisher) Close() error { return p.client.Close() }
 // returns [broker.ErrFull] where the stream has reached twice MaxLen or 80 % of maxmemory is used; that is asked at most
 // every 100 ms.
 func (p *Publisher) Publish(ctx context.Context, events []broker.Event, known broker.Position) (broker.Receipt, error) {
+	failed := func(err error) (broker.Receipt, error) {
+		return broker.Receipt{}, fmt.Errorf("publish %d events to %s: %w", len(events), p.cfg.Stream, err)
+	}
+	for i := range events {
+		if err := events[i].Validate(); err != nil {
+			return failed(fmt.Errorf("event %d (%q): %w", i+1, events[i].ID, err))
+		}
+	}
 	if len(events) > 0 {
 		if err := p.room(ctx); err != nil {
-			return broker.Receipt{}, err
+			return failed(err)
 		}
 	}
 	pipe := p.client.TxPipeline()
@@ -73,20 +86,25 @@ func (p *Publisher) Publish(ctx context.Context, events []broker.Event, known br
 	for i := range events {
 		adds[i] = pipe.Do(ctx, xadd(stream, &events[i])...)
 	}
-	_, _ = pipe.Exec(ctx) // XINFO fails where there is no stream yet; the commands are looked at one by one
+	// XINFO fails where there is no stream yet, so the commands are looked at one by one. Where the connection could not be made, with a
+	// wrong password for instance, they have neither a value nor an error.
+	_, err := pipe.Exec(ctx)
+	if server.Val() == nil && server.Err() == nil {
+		return failed(err)
+	}
 	info, err := server.Text()
 	if err != nil {
-		return broker.Receipt{}, fmt.Errorf("publish %d events to %s: %w", len(events), p.cfg.Stream, err)
+		return failed(err)
 	}
 	receipt := broker.Receipt{EntryIDs: make([]string, len(events))}
 	for i, add := range adds {
 		if receipt.EntryIDs[i], err = add.Text(); err != nil {
-			return broker.Receipt{}, fmt.Errorf("publish %d events to %s: %w", len(events), p.cfg.Stream, err)
+			return failed(err)
 		}
 	}
 	last, err := lastGenerated(before)
 	if err != nil {
-		return broker.Receipt{}, fmt.Errorf("state of %s: %w", p.cfg.Stream, err)
+		return failed(err)
 	}
 	receipt.Lost = known.Last != "" && idLess(last, known.Last)
 	if len(events) > 0 {
@@ -106,18 +124,13 @@ func (p *Publisher) room(ctx context.Context) error {
 	pipe := p.client.Pipeline()
 	length := pipe.XLen(ctx, p.cfg.Stream)
 	memory := pipe.Info(ctx, "memory")
-	_, _ = pipe.Exec(ctx)
-	n, err := length.Result()
-	if err != nil {
-		return fmt.Errorf("length of %s: %w", p.cfg.Stream, err)
+	if _, err := pipe.Exec(ctx); err != nil {
+		return fmt.Errorf("is there room: %w", err)
 	}
-	if n >= 2*p.cfg.MaxLen {
-		return fmt.Errorf("%w: %s has %d entries", broker.ErrFull, p.cfg.Stream, n)
+	if n := length.Val(); n >= 2*p.cfg.MaxLen {
+		return fmt.Errorf("%w: it has %d entries", broker.ErrFull, n)
 	}
-	info, err := memory.Result()
-	if err != nil {
-		return fmt.Errorf("memory of redis: %w", err)
-	}
+	info := memory.Val()
 	used, _ := strconv.ParseFloat(infoField(info, "used_memory"), 64)
 	most, _ := strconv.ParseFloat(infoField(info, "maxmemory"), 64)
 	if most > 0 && used >= most*memoryMost {

@@ -3,7 +3,10 @@ package redisstream
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
+
+	"github.com/redis/go-redis/v9"
 
 	"example.com/orderfanout/broker"
 )
@@ -91,6 +94,42 @@ func TestFull(t *testing.T) {
 	}
 	if n := w.length(); n != 21 {
 		t.Errorf("%d entries, want 21", n)
+	}
+}
+
+// TestWrongPassword: the error is what the server said, also of a publisher that has no connection yet.
+func TestWrongPassword(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "--requirepass", "right")
+	opts := w.server.Options()
+	opts.Password = "wrong"
+	p, err := NewPublisher(opts, PublisherConfig{Stream: testStream})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	for _, events := range [][]broker.Event{nil, {w.event(0)}} {
+		_, err := p.Publish(context.Background(), events, broker.Position{})
+		if err == nil || !strings.Contains(err.Error(), "WRONGPASS") || !strings.HasPrefix(err.Error(), "publish ") {
+			t.Errorf("Publish of %d events = %v, want WRONGPASS", len(events), err)
+		}
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	t.Parallel()
+	opts := &redis.Options{}
+	for want, cfg := range map[string]PublisherConfig{"Stream is empty": {}, "MaxLen -1": {Stream: "s", MaxLen: -1}} {
+		if _, err := NewPublisher(opts, cfg); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("NewPublisher = %v, want %q", err, want)
+		}
+	}
+	const none = "the options are nil"
+	if _, err := NewPublisher(nil, PublisherConfig{Stream: "s"}); err == nil || !strings.Contains(err.Error(), none) {
+		t.Errorf("NewPublisher = %v, want %q", err, none)
+	}
+	if _, err := NewConsumer(nil, Config{}); err == nil || !strings.Contains(err.Error(), none) {
+		t.Errorf("NewConsumer = %v, want %q", err, none)
 	}
 }
 

@@ -44,6 +44,7 @@ type session struct {
 	beginCalm  loud
 	buryCalm   loud
 	outageCalm loud
+	splitCalm  loud
 }
 
 // open takes the name: it returns errNameTaken where a live consumer has it.
@@ -54,6 +55,7 @@ func (c *Consumer) open(ctx context.Context, name string) (*session, error) {
 	s.beginCalm.calm = calm{log: log, what: "start an entry"}
 	s.buryCalm.calm = calm{log: log, what: "write a dead letter"}
 	s.outageCalm.calm = calm{log: log, what: "dependency of the handler"}
+	s.splitCalm.calm = calm{log: log, what: "batch, whose entries are run again one by one"}
 	s.cmds = redis.NewClient(c.options(4, func(ctx context.Context, cn *redis.Conn) error {
 		s.renamed.Store(true)
 		_, err := s.plate.add(ctx, cn)

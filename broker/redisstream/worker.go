@@ -88,7 +88,7 @@ func (s *session) splitBatch(ctx context.Context, batch []*entry, err error, too
 			s.putOff(e, after, took)
 		}
 	default:
-		s.log.Debug("batch failed, running its entries one by one", "entries", len(batch), "error", err.Error())
+		s.splitCalm.note(err) // where each entry then passes by itself, nothing else would tell
 		for _, e := range batch {
 			e.single = true
 		}
