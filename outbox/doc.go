@@ -29,8 +29,7 @@
 //
 // Events go out in the order of their rows, save for rows that were set aside and rows that are published again.
 //
-// The tables are outbox and outbox_relay of migrations/0001_init.up.sql, with the index outbox_waiting_by_id of 0004 in place of
-// outbox_unpublished: without it the relay reads all rows, published ones too. A quiet event costs two round trips: one that takes the
+// The tables are those of [Schema]. A quiet event costs two round trips: one that takes the
 // lease and the rows, one that marks the rows, reads what came meanwhile, and where that is nothing gives the lease up. Both are prepared,
 // and committed without waiting for the disk, save for a mark that finds a loss. All statements name the types of their parameters and results, so that a change of the
 // schema breaks no cached plan. Behind a transaction pooler that knows no prepared statements, set default_query_exec_mode in the pool's
@@ -38,6 +37,7 @@
 //
 // A role per file:
 //
+//	schema.go    Schema
 //	add.go       Add
 //	config.go    RelayConfig
 //	relay.go     Relay: Run, Wake, when to take a turn

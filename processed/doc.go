@@ -17,8 +17,9 @@
 //   - A marker is there until [Prune] deletes it. Keep markers for longer than an event can come back: the time that it
 //     stays in the outbox and in the broker, and the longest wait for retries.
 //
-// The table is processed of migrations/0001_init.up.sql.
+// The table is that of [Schema].
 //
-//	claim.go Claim, ClaimSQL
-//	prune.go Prune
+//	schema.go Schema
+//	claim.go  Claim, ClaimSQL
+//	prune.go  Prune
 package processed

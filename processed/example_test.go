@@ -3,6 +3,7 @@ package processed_test
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -24,6 +25,11 @@ func ExampleClaim() {
 			fresh, err := processed.Claim(ctx, tx, "newsletter", ids)
 			if err != nil {
 				return err
+			}
+			for _, d := range ds {
+				if !slices.Contains(fresh, d.ID) {
+					d.Duplicate() // done before; the log and the metrics say so
+				}
 			}
 			_, err = tx.Exec(ctx, `update counters set readers = readers + $1 where name = 'newsletter'`, len(fresh))
 			return err

@@ -1,0 +1,9 @@
+package outbox
+
+import _ "embed"
+
+// Schema makes the tables and indexes that this package needs, in the first schema of the search_path: for a migration of your own. It
+// is several statements, for a connection's Exec without parameters.
+//
+//go:embed schema.sql
+var Schema string
