@@ -10,7 +10,8 @@
 //     a look begins a few hundred ids below the last that went out, and all rows are looked at once or twice a Sweep. What was published since
 //     the last VACUUM, or while somebody's transaction holds an old snapshot, costs the other looks nothing.
 //   - Any number of replicas may run a Relay on one outbox. A lease row, on the database's clock, lets one of them
-//     publish at a time. One that is killed or frozen keeps it for LeaseTimeout at most, one that stops in order gives it up.
+//     publish at a time. One that is killed or frozen keeps it for LeaseTimeout at most, for three times that where the database's clock was
+//     set back meanwhile; one that stops in order gives it up.
 //   - Nothing is held open in the database while the broker is waited for: no transaction, no lock, no connection.
 //   - In a backlog the broker takes one batch while the database marks the one before and reads the one after, on two connections. Where
 //     the mark finds that the lease was lost, what was read is thrown away.
@@ -50,6 +51,6 @@
 //	retention.go deleting what is old
 //	health.go    Check, CheckBroker, Stats
 //	backlog.go   Waiting: how many wait, for how long
-//	republish.go Republish and Events, for the operator
+//	republish.go Events, for the operator
 //	calm.go      waits and log lines in an outage
 package outbox

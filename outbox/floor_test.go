@@ -119,7 +119,7 @@ func TestStandbyDoesNotLook(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.exec(t, insertRows, "e", 1000, time.Duration(0), false)
-	w.exec(t, `insert into outbox_relay (name, holder, expires_at) values ('outbox', 'another', clock_timestamp() + interval '1 hour')`)
+	w.exec(t, `insert into outbox_relay (name, holder, expires_at) values ('outbox', 'another', clock_timestamp() + interval '29 seconds')`)
 	reads := w.readsOf(t, func(relay *outbox.Relay) {
 		waitUntil(t, "it had a turn", func() bool { return relay.Check() == nil })
 	})

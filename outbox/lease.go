@@ -25,6 +25,9 @@ const (
 // take gets or renews the lease and reads the batch, in one statement that holds nothing when it is done. Where no row waits it
 // writes nothing, unless force is set. Where another relay has the lease, it does not even look.
 //
+// A lease that ends later than three LeaseTimeouts from now was written by a clock that is ahead of the database's, before it was set back or
+// a standby took over: it counts for nothing.
+//
 // The lease is only given to a statement whose snapshot has its row's latest version: every batch is marked
 // together with that row, so a statement that waited for the row, or came between, could still see rows as
 // waiting that were marked a moment ago.
@@ -51,7 +54,8 @@ func (r *Relay) take(ctx context.Context, force bool) (*batch, error) {
 
 var takeSQL = `
 	with known as (
-		select expires_at, broker_server, broker_last, holder <> $2::text and expires_at > clock_timestamp() as others
+		select expires_at, broker_server, broker_last, holder <> $2::text and expires_at > clock_timestamp()
+		       and expires_at <= clock_timestamp() + make_interval(secs => 3 * $3::float8) as others
 		from outbox_relay where name = $1::text
 	), work as (
 		select coalesce(others, false) as others, coalesce(others, false) or
@@ -64,7 +68,8 @@ var takeSQL = `
 		from work
 		where (waiting or $6::bool) and not others
 		on conflict (name) do update set holder = excluded.holder, expires_at = excluded.expires_at
-		where (r.holder = excluded.holder or r.expires_at <= clock_timestamp())
+		where (r.holder = excluded.holder or r.expires_at <= clock_timestamp()
+		       or r.expires_at > clock_timestamp() + make_interval(secs => 3 * $3::float8))
 		  and r.expires_at = (select expires_at from known)
 		returning true as held
 	)
@@ -166,10 +171,10 @@ var markSQL = `
 
 // readAfter reads what comes after b, besides the rows in except. It does not look at the lease: what it reads goes out only where the mark
 // at the same time found that it is still ours.
-func (r *Relay) readAfter(ctx context.Context, b *batch, except ...[]int64) (*batch, error) {
+func (r *Relay) readAfter(ctx context.Context, b *batch, until time.Time, except ...[]int64) (*batch, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	after := &batch{until: time.Now().Add(r.cfg.LeaseTimeout)}
+	after := &batch{until: until}
 	from, ended := r.floor.look(r.cfg.Sweep)
 	if from > 0 {
 		from = max(from, b.ids[len(b.ids)-1]-lateIDs)
@@ -189,11 +194,12 @@ var readSQL = `
 	from (` + batchRows("true", "$1", "$2", "$3") + `) o
 	order by place`
 
-// againSQL lets what was published shortly before the last mark wait again, where the lease is ours.
+// againSQL lets what was published shortly before the last mark wait again, where the lease is ours. A row that was marked by a clock that was
+// ahead must not move the window beyond the others.
 const againSQL = `
 	update outbox set published_at = null, entry_id = null
 	where exists (select from outbox_relay where name = $1::text and holder = $2::text for update)
-	  and published_at > (select max(published_at) from outbox) - make_interval(secs => $3::float8)
+	  and published_at > least((select max(published_at) from outbox), clock_timestamp()) - make_interval(secs => $3::float8)
 	  and id <> all($4::bigint[])`
 
 // giveUp ends our lease, where it is ours.

@@ -7,6 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"example.com/orderfanout/broker"
 	"example.com/orderfanout/outbox"
 )
@@ -202,4 +205,34 @@ func TestFrozenBeforePublishing(t *testing.T) {
 		t.Error("it published after its lease")
 	}
 	w.wantEntries(t, []string{"a"})
+}
+
+// The relay that had the lease is dead, and the database's clock was set back since: nobody waits for that end.
+func TestLeaseOfTheFuture(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.exec(t, `insert into outbox_relay (name, holder, expires_at) values ('outbox', 'dead', clock_timestamp() + interval '1 hour')`)
+	w.add(t, "a")
+	w.start(t, outbox.RelayConfig{Sweep: 50 * time.Millisecond})
+	w.wantEntries(t, []string{"a"})
+}
+
+// The connection for LISTEN is made as those of the pool are.
+func TestListenCallsBeforeConnect(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	pool := w.connect(t, "orders", func(c *pgxpool.Config) {
+		right := c.ConnConfig.Database
+		c.ConnConfig.Database = "nowhere"
+		c.BeforeConnect = func(_ context.Context, conn *pgx.ConnConfig) error {
+			conn.Database = right
+			return nil
+		}
+	})
+	w.startOn(t, pool, never)
+	waitUntil(t, "it listens", func() bool {
+		var n int
+		w.query(t, &n, `select count(*) from pg_stat_activity where datname = current_database() and query = 'listen outbox_relay'`)
+		return n == 1
+	})
 }

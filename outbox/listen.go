@@ -71,7 +71,13 @@ func (r *Relay) listenOnce(ctx context.Context, calm *calm) error {
 func (r *Relay) connect(ctx context.Context) (*pgx.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	conn, err := pgx.ConnectConfig(ctx, r.pool.Config().ConnConfig)
+	pool := r.pool.Config() // a copy
+	if pool.BeforeConnect != nil {
+		if err := pool.BeforeConnect(ctx, pool.ConnConfig); err != nil {
+			return nil, fmt.Errorf("connect to listen on %s: %w", channel, err)
+		}
+	}
+	conn, err := pgx.ConnectConfig(ctx, pool.ConnConfig)
 	if err != nil {
 		return nil, fmt.Errorf("connect to listen on %s: %w", channel, err)
 	}

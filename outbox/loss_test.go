@@ -113,3 +113,17 @@ func TestRestartRepublishesTheWindow(t *testing.T) {
 	w.add(t, "after")
 	w.wantEntries(t, append(append(eventIDs(0, 5), eventIDs(3, 2)...), "after"))
 }
+
+// A row was marked while the database's clock was ahead: a loss is repaired all the same.
+func TestLossBesideARowOfTheFuture(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start(t, lossy)
+	w.add(t, "early")
+	w.waitPublished(t)
+	w.exec(t, `update outbox set published_at = published_at + interval '1 hour'`)
+	w.add(t, eventIDs(0, 20)...)
+	w.waitPublished(t)
+	w.truncateAOF(t)
+	w.wantAll(t, append(eventIDs(0, 20), "early"))
+}

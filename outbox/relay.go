@@ -40,7 +40,7 @@ type Relay struct {
 }
 
 // NewRelay returns a relay that publishes through publisher. Pool and publisher stay the caller's. Of the pool's connections Run takes
-// three at most, for a moment each, and one is enough. It opens one more with the pool's settings, for LISTEN.
+// three at most, for a moment each, and one is enough. It opens one more with the pool's settings, BeforeConnect among them, for LISTEN.
 func NewRelay(pool *pgxpool.Pool, publisher broker.Publisher, cfg RelayConfig) (*Relay, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {

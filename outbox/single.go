@@ -23,40 +23,55 @@ type parked struct{ until, logged time.Time }
 // Stats.Parked and in Waiting. If it takes none, cause is returned, and the next pass begins behind the rows
 // that this one tried, so that in the end a row that passes is found.
 func (r *Relay) publishSingly(ctx context.Context, b *batch, cause error) (*published, error) {
-	if _, err := r.ask(ctx, nil, b.known); err != nil {
-		return nil, cause // nobody is there, no row is to blame
+	if !r.rowsFault(ctx, cause, b.known) {
+		return nil, cause
 	}
 	p := &published{position: b.known, began: time.Now()}
 	var refused []int
+	row := 0         // refused ones since the last that passed
 	first := r.tried // perhaps beyond the batch: then this pass finds nothing, and the next one begins in front
 	r.tried = 0
-	noneToBlame := func(err error) bool { return errors.Is(err, broker.ErrFull) || ctx.Err() != nil }
 	for i := first; i < len(b.ids); i++ {
-		if len(p.ids) == 0 && i-first == maxRefused {
+		if row == maxRefused {
 			r.tried = i
+			refused = refused[:len(refused)-row] // of these it may be the broker's fault
 			break
 		}
 		err := r.publishOne(ctx, b, i, p)
-		if noneToBlame(err) {
+		if err == nil {
+			row = 0
+			continue
+		}
+		if !r.rowsFault(ctx, err, p.position) {
 			break
 		}
-		if err != nil {
-			refused = append(refused, i)
-		}
+		row++
+		refused = append(refused, i)
 	}
 	if len(p.ids) == 0 {
 		return nil, cause
 	}
+	r.tried = 0 // what is left is in front of the next batch
 	for _, i := range refused {
 		err := r.publishOne(ctx, b, i, p)
-		if noneToBlame(err) {
+		if err == nil {
+			continue
+		}
+		if !r.rowsFault(ctx, err, p.position) {
 			break
 		}
-		if err != nil {
-			r.park(b.ids[i], b.events[i].ID, err)
-		}
+		r.park(b.ids[i], b.events[i].ID, err)
 	}
 	return p, nil // what was not tried, and what could not be parked, still waits
+}
+
+// rowsFault reports whether err may be the row's fault: the broker has room, and answers.
+func (r *Relay) rowsFault(ctx context.Context, err error, known broker.Position) bool {
+	if errors.Is(err, broker.ErrFull) || ctx.Err() != nil {
+		return false
+	}
+	_, err = r.ask(ctx, nil, known)
+	return err == nil
 }
 
 func (r *Relay) publishOne(ctx context.Context, b *batch, i int, p *published) error {
@@ -64,10 +79,13 @@ func (r *Relay) publishOne(ctx context.Context, b *batch, i int, p *published) e
 	if err != nil {
 		return err
 	}
+	if receipt.Lost {
+		// What this pass has published may be lost, as what went out before it: it waits on.
+		p.lost, p.ids, p.entryIDs = true, nil, nil
+	}
 	p.ids = append(p.ids, b.ids[i])
 	p.entryIDs = append(p.entryIDs, receipt.EntryIDs...)
 	p.position = receipt.Position
-	p.lost = p.lost || receipt.Lost
 	delete(r.parked, b.ids[i])
 	return nil
 }

@@ -91,10 +91,10 @@ func (r *Relay) beside(ctx context.Context, b *batch) (join func()) {
 	var m marked
 	var after *batch
 	var markErr, readErr error
-	parked := r.parkedIDs()
+	parked, until := r.parkedIDs(), time.Now().Add(r.cfg.LeaseTimeout) // counted from before the mark
 	var wg sync.WaitGroup
 	wg.Go(func() { m, markErr = r.mark(ctx, before, nil, true) })
-	wg.Go(func() { after, readErr = r.readAfter(ctx, b, before.ids, parked) })
+	wg.Go(func() { after, readErr = r.readAfter(ctx, b, until, before.ids, parked) })
 	return func() {
 		wg.Wait()
 		r.settled(before, m, markErr)
