@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
@@ -174,6 +175,26 @@ func TestDownAndUpAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	run(up)
+}
+
+// An index that was to be built beforehand, and whose building was interrupted, is built.
+func TestInvalidIndexIsBuilt(t *testing.T) {
+	t.Parallel()
+	url := servertest.Database(t)
+	for _, name := range []string{"0004_outbox_waiting_by_id.down.sql", "0004_outbox_waiting_by_id.up.sql"} {
+		sql, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		exec(t, url, string(sql))
+		if strings.Contains(name, "down") {
+			exec(t, url, `create index outbox_waiting_by_id on outbox ((id + 0)) where published_at is null`)
+			exec(t, url, `update pg_index set indisvalid = false where indexrelid = 'outbox_waiting_by_id'::regclass`)
+		}
+	}
+	if n := queryInt(t, url, `select count(*) from pg_index where indexrelid = 'outbox_waiting_by_id'::regclass and indisvalid`); n != 1 {
+		t.Error("the index is not valid")
+	}
 }
 
 // The connection budget: with every role at its limit, an administrator still gets in.
