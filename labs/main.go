@@ -120,6 +120,9 @@ func find(name string) (lab, error) {
 	if i := slices.IndexFunc(all, func(l lab) bool { return l.name == name }); i >= 0 {
 		return all[i], nil
 	}
+	if name == "sms" {
+		return lab{}, fmt.Errorf("sms is a program of yours: docs/labs/17-sms.md says how to write it, and go run ./labs/smscheck judges it; %w", errUsage)
+	}
 	nearest := slices.MinFunc(all, func(a, b lab) int { return distance(a.name, name) - distance(b.name, name) })
 	return lab{}, fmt.Errorf("there is no lab %q; did you mean %s? Without a name all are listed; %w", name, nearest.name, errUsage)
 }

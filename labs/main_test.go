@@ -165,6 +165,7 @@ func TestUsage(t *testing.T) {
 	}{
 		{[]string{"-h"}, 0, "wait for Enter"},
 		{[]string{"fifo", "--help"}, 0, "wait for Enter"},
+		{[]string{"sms"}, exitUsage, "smscheck"},
 		{[]string{"fiffo"}, exitUsage, "did you mean fifo?"},
 		{[]string{"list-los"}, exitUsage, "did you mean list-loss?"},
 		{[]string{"fifo", "--nothing"}, exitUsage, "-nothing"},

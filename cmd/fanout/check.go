@@ -52,7 +52,7 @@ Where the services have PROCESSED_RETENTION (9d) or REPUBLISH_WINDOW (10s) of th
 
 Exit codes:
   0  balanced: each order is done once by each group, as far as it can be known, and nothing is under way
-  1  waiting: nothing is wrong, but something is not done yet, or is a dead letter
+  1  waiting: nothing is wrong, but something is not done yet, or is a dead letter, or --wait ended with something under way
   2  wrong: something is lost, done twice, done without an order, or sums do not agree
   3  the books could not be read, or the command was not understood`,
 		Example: "  fanout check --wait 30s\n  fanout check --json | jq '.groups[] | {name, lost}'\n  fanout check --order 01a228be-4b34-7d40-bb91-ec87c5f1a6a8",
@@ -66,7 +66,8 @@ Exit codes:
 				if cmd.Flags().Changed("order") {
 					return checkOrder(cmd, cfg, db, client, orderID, wait, asJSON)
 				}
-				if err := settle(cmd.Context(), cmd.ErrOrStderr(), cfg, db, client, wait); err != nil {
+				settled, err := settle(cmd.Context(), cmd.ErrOrStderr(), cfg, db, client, wait)
+				if err != nil {
 					return err
 				}
 				report, err := cfg.Read(cmd.Context(), db, client)
@@ -78,8 +79,12 @@ Exit codes:
 				} else {
 					err = report.Text(cmd.OutOrStdout())
 				}
-				if err == nil && report.Verdict() != books.Balanced {
-					err = verdictError(report.Verdict())
+				switch verdict := report.Verdict(); {
+				case err != nil:
+				case verdict != books.Balanced:
+					err = verdictError(verdict)
+				case !settled:
+					err = verdictError(books.Waiting)
 				}
 				return err
 			})
@@ -117,30 +122,27 @@ func withBoth(ctx context.Context, do func(*pgxpool.Pool, *redis.Client) error) 
 	return do(db, client)
 }
 
-// settle waits until nothing is under way, with a line on progress for what changes. What is left after the time is no error.
-func settle(ctx context.Context, progress io.Writer, cfg books.Config, db *pgxpool.Pool, client *redis.Client, wait time.Duration) error {
+// settle waits until nothing is under way, with a line on progress for what changes. It is settled where nobody waits for it.
+func settle(ctx context.Context, progress io.Writer, cfg books.Config, db *pgxpool.Pool, client *redis.Client, wait time.Duration) (settled bool, err error) {
 	said := ""
 	for deadline := time.Now().Add(wait); wait > 0; {
 		motion, err := cfg.ReadMotion(ctx, db, client)
-		if err != nil {
-			return err
-		}
-		if motion.Settled() {
-			return nil
+		if err != nil || motion.Settled() {
+			return err == nil, err
 		}
 		if !time.Now().Before(deadline) {
-			fmt.Fprintf(progress, "not settled after %s\n", wait)
-			return nil
+			fmt.Fprintf(progress, "not settled after %s, so the books are not closed\n", wait)
+			return false, nil
 		}
 		if now := motion.String(); now != said {
 			fmt.Fprintln(progress, "waiting:", now)
 			said = now
 		}
 		if err := pause(ctx, settlePause); err != nil {
-			return err
+			return false, err
 		}
 	}
-	return nil
+	return true, nil
 }
 
 // pause waits, or returns the context's error.

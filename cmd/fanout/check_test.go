@@ -238,6 +238,11 @@ func TestCheckWaitsForTheRelayToNotice(t *testing.T) {
 	w.exec(`insert into outbox (event_id, source, type, time, subject, partition_key, data_content_type, data_schema, trace_parent, data, published_at)
 		values ('later', '/orders', 'order.placed.v1', now(), 'x', 'c-42', 'application/json', '', '', '{}', now())`)
 	w.want(2, "LOST", "check")
+	w.exec(`delete from outbox; delete from order_items; delete from orders`)
+	w.want(0, "The books balance", "check")
+	w.want(1, "not settled after 1s", "check", "--wait", "1s")
+	w.accept()
+	w.exec(`update outbox set published_at = now() - interval '20 seconds', entry_id = '1-1'`)
 	t.Setenv("REPUBLISH_WINDOW", "1m")
 	w.want(1, "waiting in the outbox", "check")
 }

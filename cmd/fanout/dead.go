@@ -23,7 +23,18 @@ type deadFlags struct {
 }
 
 func deadCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "dead", Short: "Look at what failed for good, and give it back or throw it away"}
+	cmd := &cobra.Command{
+		Use:   "dead",
+		Short: "Look at what failed for good, and give it back or throw it away",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 { // else cobra would print the help and call it a success
+				return fmt.Errorf("there is no %s %s: list, show, redrive and discard there are", cmd.CommandPath(), args[0])
+			}
+			return nil
+		},
+		FParseErrWhitelist: cobra.FParseErrWhitelist{UnknownFlags: true}, // the wrong name matters, not its flags
+		RunE:               func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
 	cmd.AddCommand(deadListCommand(), deadShowCommand(),
 		deadActCommand("redrive", "Give dead letters back to their group, and to no other, with fresh counts", "redriven",
 			func(ctx context.Context, d *redisstream.DeadLetters, id string) (string, error) {
@@ -104,7 +115,7 @@ func deadShowCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show ID",
 		Short: "Show one dead letter with all fields of its entry",
-		Args:  cobra.ExactArgs(1),
+		Args:  oneArg("which one? Give its id, from fanout dead list"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withDead(f.group, func(d *redisstream.DeadLetters) error {
 				l, err := d.Get(cmd.Context(), args[0])
@@ -136,7 +147,10 @@ func deadActCommand(use, short, done string, act func(context.Context, *redisstr
 		Short: short,
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if f.all == (len(f.ids) > 0) {
+			switch {
+			case f.all && len(f.ids) > 0:
+				return errors.New("either --id or --all")
+			case !f.all && len(f.ids) == 0:
 				return errors.New("name dead letters with --id, or take --all")
 			}
 			return withDead(f.group, func(d *redisstream.DeadLetters) error {
@@ -146,6 +160,9 @@ func deadActCommand(use, short, done string, act func(context.Context, *redisstr
 					if err != nil {
 						return err
 					}
+				}
+				if len(ids) == 0 && !f.asJSON {
+					fmt.Fprintf(cmd.OutOrStdout(), "%s has no dead letters\n", f.group)
 				}
 				if !f.dryRun && len(ids) > 0 {
 					if err := confirmed(cmd, f.yes, fmt.Sprintf("%s: %s %d dead letters?", f.group, use, len(ids))); err != nil {

@@ -34,7 +34,7 @@ Times are those that were written down (accepted, published, added, credited, de
 
 PROCESSED_RETENTION and REPUBLISH_WINDOW are as for fanout check.`,
 		Example: "  fanout follow 01a228be-4b34-7d40-bb91-ec87c5f1a6a8",
-		Args:    cobra.ExactArgs(1),
+		Args:    oneArg("which order? Give its id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, err := readBooksConfig()
 			if err != nil {

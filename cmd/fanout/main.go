@@ -17,6 +17,19 @@ func main() {
 	os.Exit(exitCode(cmd, err))
 }
 
+// oneArg wants one argument, and asks for it where it is missing.
+func oneArg(question string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		switch len(args) {
+		case 0:
+			return errors.New(question)
+		case 1:
+			return nil
+		}
+		return fmt.Errorf("one at a time: %q is too much", args[1])
+	}
+}
+
 func rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "fanout",

@@ -34,7 +34,13 @@ func TestDead(t *testing.T) {
 	w.want(1, "name a group", "dead", "list")
 	w.want(1, `no group "sms"`, "dead", "list", "--group", "sms")
 	w.want(1, "--id", "dead", "redrive", "--group", "bonus")
-	w.want(1, "--id", "dead", "redrive", "--group", "bonus", "--all", "--id", first)
+	w.want(1, "either --id or --all", "dead", "redrive", "--group", "bonus", "--all", "--id", first)
+	w.want(0, "redrive", "dead")
+	w.want(1, "there is no fanout dead redrve", "dead", "redrve", "--all", "-y", "-g", "bonus")
+	w.want(1, "which one?", "dead", "show", "--group", "bonus")
+	w.want(1, "too much", "dead", "show", first, second, "--group", "bonus")
+	w.want(1, "an id is like", "dead", "redrive", "--group", "bonus", "--id", "x", "--yes")
+	w.want(1, "which order?", "follow")
 
 	// Nothing happens unasked: neither in a dry run nor without an answer.
 	for _, act := range []string{"redrive", "discard"} {
@@ -53,6 +59,7 @@ func TestDead(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.out), &done); err != nil || len(done) != 1 || done[0].ID != third || !done[0].Done || done[0].EntryID == "" {
 		t.Errorf("%v: %+v", err, done)
 	}
+	w.want(0, "bonus has no dead letters", "dead", "redrive", "--group", "bonus", "--all", "--yes")
 	if n := w.length("{orders}:dead:bonus"); n != 0 || w.length("orders") != 2 {
 		t.Errorf("%d dead letters, %d entries; want 0 and 2", n, w.length("orders"))
 	}
