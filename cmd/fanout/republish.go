@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"time"
 
@@ -41,7 +42,9 @@ func republishCommand() *cobra.Command {
 		Short: "Publish events of the outbox again, for instance after Redis lost its stream",
 		Long: `Publish events of the outbox again, with the ids that they had. A group that has done an event finds its marker and does
 nothing. The mailer is left out unless it is named: its markers are in Redis, and where those are gone too, every mail
-would go out a second time. An event that was meant for one group only goes to no other.`,
+would go out a second time. An event that was meant for one group only goes to no other.
+
+It stops where the stream has reached twice STREAM_MAX_LEN (1000000), as the relay does. Give it the value that orders has, in the environment.`,
 		Example: "  fanout republish --since 2h\n  fanout republish --since 2026-11-29T12:00:00Z --group analytics\n  fanout republish --order 01a228be-4b34-7d40-bb91-ec87c5f1a6a8 --group bonus",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -78,7 +81,12 @@ func republish(cmd *cobra.Command, f republishFlags) error {
 		return err
 	}
 	defer client.Close()
-	publisher, err := redisstream.NewPublisher(opts, redisstream.PublisherConfig{Stream: stream})
+	r := env.NewReader(os.Getenv)
+	cfg := redisstream.PublisherConfig{Stream: stream, MaxLen: streamMaxLen(r)}
+	if err := r.Err(); err != nil {
+		return err
+	}
+	publisher, err := redisstream.NewPublisher(opts, cfg)
 	if err != nil {
 		return err
 	}

@@ -76,6 +76,11 @@ What a group has not read or not acknowledged is never removed.`,
 	return cmd
 }
 
+// streamMaxLen is how orders reads it.
+func streamMaxLen(r *env.Reader) int64 {
+	return int64(r.Int("STREAM_MAX_LEN", 1_000_000, 1, 1_000_000_000))
+}
+
 // newTrimmer returns a trimmer with the settings that orders reads.
 func newTrimmer(client *redis.Client) (*redisstream.Trimmer, error) {
 	r := env.NewReader(os.Getenv)
@@ -83,7 +88,7 @@ func newTrimmer(client *redis.Client) (*redisstream.Trimmer, error) {
 		Stream:    stream,
 		Groups:    groups,
 		Retention: r.Duration("STREAM_RETENTION", 24*time.Hour, time.Second),
-		MaxLen:    int64(r.Int("STREAM_MAX_LEN", 1_000_000, 1, 1_000_000_000)),
+		MaxLen:    streamMaxLen(r),
 		Logger:    slog.New(slog.DiscardHandler),
 	}
 	if err := r.Err(); err != nil {

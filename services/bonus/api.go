@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"sync/atomic"
 	"time"
 
@@ -36,9 +37,20 @@ type bonus struct {
 	NextCursor string `json:"next_cursor,omitempty"`
 }
 
+// pathParam returns a part of the path without its escapes, "" where they are wrong. chi routes by the path as it was sent where that
+// is not how Go would have written it.
+func pathParam(r *http.Request, name string) string {
+	value := chi.URLParam(r, name)
+	if r.URL.RawPath == "" {
+		return value
+	}
+	value, _ = url.PathUnescape(value)
+	return value
+}
+
 // getBonus answers with a customer's balance and ledger, newest first.
 func (a *api) getBonus(w http.ResponseWriter, r *http.Request) {
-	q, p := parsePageQuery(chi.URLParam(r, "id"), r.URL.RawQuery)
+	q, p := parsePageQuery(pathParam(r, "id"), r.URL.RawQuery)
 	if p != nil {
 		p.Write(w)
 		return

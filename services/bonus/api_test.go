@@ -114,6 +114,7 @@ func TestBadRequests(t *testing.T) {
 		"/customers/a%20b/bonus":                                   {"id"},
 		"/customers/a%2Fb/bonus":                                   {"id"},
 		"/customers/a%00/bonus":                                    {"id"},
+		"/customers/%2541/bonus":                                   {"id"}, // %41, not A
 		"/customers/%C3%A9/bonus":                                  {"id"},
 		"/customers/" + strings.Repeat("x", 65) + "/bonus":         {"id"},
 		"/customers/ada/bonus?limit=0":                             {"limit"},

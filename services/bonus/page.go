@@ -29,7 +29,7 @@ type pageQuery struct {
 	limit      int
 }
 
-// parsePageQuery reads the customer's id, as it stands in the path, and the query. Every bad parameter is named at
+// parsePageQuery reads the customer's id and the query. Every bad parameter is named at
 // once; it knows cursor and limit and takes each once.
 func parsePageQuery(id, raw string) (pageQuery, *problem.Problem) {
 	q := pageQuery{behind: newest, limit: defaultLimit}
@@ -39,8 +39,7 @@ func parsePageQuery(id, raw string) (pageQuery, *problem.Problem) {
 			p.Errors = append(p.Errors, problem.Field{Field: name[:min(len(name), maxShown)], Detail: detail})
 		}
 	}
-	var err error
-	if q.customerID, err = url.PathUnescape(id); err != nil || !isCustomerID(q.customerID) {
+	if q.customerID = id; !isCustomerID(id) {
 		bad("id", `must be 1 to 64 ASCII letters, digits and "._:-"`)
 	}
 	values, err := url.ParseQuery(raw)

@@ -255,6 +255,20 @@ func TestCancelLeavesTheMarker(t *testing.T) {
 	}
 }
 
+// The server has taken the mail, and then the handler is cancelled: the marker says so all the same, or another process would send it again.
+func TestFinishAfterCancel(t *testing.T) {
+	t.Parallel()
+	w := startWorker(t, startStub(t, nil))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := w.handler.markers.Finish(ctx, delivery(t, "1-0")); err != nil {
+		t.Error(err)
+	}
+	if got := w.marker(t); got != sent {
+		t.Errorf("marker %q, want %q", got, sent)
+	}
+}
+
 // Redis goes away while a mail is on its way: this process does not send it again, and the marker follows.
 func TestRedisAwayAfterSend(t *testing.T) {
 	t.Parallel()

@@ -157,13 +157,18 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, *problem.Problem)
 	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
 		return nil, problem.New(http.StatusUnsupportedMediaType, "send the order without Content-Encoding; with curl that is curl --json '{…}'")
 	}
+	tooLarge := func() *problem.Problem {
+		return problem.New(http.StatusRequestEntityTooLarge, "the body is larger than %d bytes", maxBody)
+	}
+	if r.ContentLength > maxBody { // known before a client that expects 100-continue has sent it
+		return nil, tooLarge()
+	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	var tooLarge *http.MaxBytesError
 	switch {
 	case err == nil:
 		return body, nil
-	case errors.As(err, &tooLarge):
-		return nil, problem.New(http.StatusRequestEntityTooLarge, "the body is larger than %d bytes", maxBody)
+	case errors.As(err, new(*http.MaxBytesError)):
+		return nil, tooLarge()
 	case errors.Is(err, os.ErrDeadlineExceeded): // the server's own time limit for a request
 		w.Header().Set("Connection", "close")
 		return nil, problem.New(http.StatusRequestTimeout, "the body did not arrive in time")

@@ -174,6 +174,22 @@ func TestEndlessBody(t *testing.T) {
 	}
 }
 
+// TestTooLargeIsSaidBeforeItIsSent: a client that asks first is told at once.
+func TestTooLargeIsSaidBeforeItIsSent(t *testing.T) {
+	t.Parallel()
+	s := startService(t, nil)
+	conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprint(conn, "POST /orders HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 200000000\r\nExpect: 100-continue\r\n\r\n")
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	if err != nil || !strings.Contains(line, " 413 ") {
+		t.Errorf("got %q, %v; want 413", line, err)
+	}
+}
+
 // TestSlowBodies has many clients that send next to nothing. They are cut off in time, and the rest is served meanwhile.
 func TestSlowBodies(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"reflect"
@@ -12,6 +13,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"example.com/orderfanout/internal/localserver/servertest"
 )
 
 const sameOrderSpelledOtherwise = ` { "items" : [{"unit_price":1250,"quantity":2,"sku":"tea\u002d100"}], "currency":"EUR","email":"ada\u0040example.com","customer_id":"c-42"}`
@@ -167,6 +170,29 @@ func TestKeyExpires(t *testing.T) {
 		t.Error("the new key does not count")
 	}
 	s.wantRows(2)
+}
+
+// Two requests meet a key that has expired; the second comes to forget it when the first has made it anew.
+func TestNewKeyIsNotForgotten(t *testing.T) {
+	t.Parallel()
+	url := servertest.Database(t)
+	s := newRunningStore(t, servertest.DatabaseAs(t, url, "orders"))
+	p := newTestPlacement(t, "c", "k1")
+	if _, err := s.place(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := s.pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	if err := forgetKey(t.Context(), conn, newTestPlacement(t, "c", "k1")); !errors.Is(err, errKeyGone) {
+		t.Fatal(err)
+	}
+	var n int
+	if err := conn.QueryRow(t.Context(), `select count(*) from idempotency_keys`).Scan(&n); err != nil || n != 1 {
+		t.Errorf("%d keys, %v; want the new one", n, err)
+	}
 }
 
 func TestOldKeysAreRemoved(t *testing.T) {

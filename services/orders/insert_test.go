@@ -178,6 +178,19 @@ func TestTake(t *testing.T) {
 	if _, err := w.place(ctx, newTestPlacement(t, "c", "")); faultOf(err) != away {
 		t.Errorf("given up: %v", err)
 	}
+	// One whose time is over after the writer has taken it may have been.
+	ctx, cancel = context.WithCancel(t.Context())
+	failed := make(chan error)
+	go func() {
+		_, err := w.place(ctx, newTestPlacement(t, "c", ""))
+		failed <- err
+	}()
+	for len(w.take(<-w.queue)) == 0 { // the one that was given up
+	}
+	cancel()
+	if err := <-failed; faultOf(err) != unclear {
+		t.Errorf("given up on its way: %v", err)
+	}
 }
 
 func BenchmarkPlace(b *testing.B) {
