@@ -114,7 +114,7 @@ func drain(t *testing.T, b Broker) {
 	l.once(t, []string{"event-0"})
 }
 
-// release: entries that a drained consumer had not begun go to another at once and count no delivery.
+// release: entries that a draining consumer had not begun go to another at once and count no delivery, while its last handler still runs.
 func release(t *testing.T, b Broker) {
 	ids := publish(t, b, 30)
 	began, finish := make(chan struct{}, 30), make(chan struct{})
@@ -130,6 +130,7 @@ func release(t *testing.T, b Broker) {
 	go func() { stop(); close(stopped) }()
 	var two log
 	b.Consume(t, Consumer{Group: "a", Name: "two", Handle: func(_ context.Context, d *broker.Delivery) error { two.add(d); return nil }})
+	Eventually(t, "the others are done while the first still runs", func() bool { return len(two.ids()) == len(ids)-1 })
 	close(finish)
 	<-stopped
 	settled(t, b, "a")

@@ -15,6 +15,11 @@ const (
 	calmEvery = time.Minute // between two log lines about one outage
 )
 
+var started = time.Now()
+
+// uptime is what atomics hold instead of a time: it goes on where somebody sets the clock back.
+func uptime(at time.Time) int64 { return int64(at.Sub(started)) }
+
 // calm keeps a loop quiet while something is down: growing waits with jitter, and a log line a minute. One goroutine
 // uses it.
 type calm struct {

@@ -15,6 +15,9 @@ import (
 // reads no more until some are done.
 const MaxHeld = 10_000
 
+// longest is the longest time in a Config: a week, so that no sum of them is out of range.
+const longest = 7 * 24 * time.Hour
+
 // Config says what a [Consumer] reads and how. Stream, Group and exactly one of Handle and HandleBatch are required;
 // the rest has defaults.
 type Config struct {
@@ -23,7 +26,8 @@ type Config struct {
 	// Group is the consumer group. It is made at the start of the stream where it is missing.
 	Group string
 	// Name is this consumer's name in the group; keep it the same over restarts, so that the consumer takes up its
-	// own pending entries at once. Default: the host name. Where a live consumer has it already, "name~random" is used.
+	// own pending entries at once. Default: the host name. Where a live consumer has it already, "name~random" is used; so give consumers
+	// of one group name on several streams of one server names of their own.
 	Name string
 
 	// Handle does the work, one entry at a time, in up to Concurrency goroutines.
@@ -141,22 +145,30 @@ func (c Config) validate() error {
 	if (c.Handle == nil) == (c.HandleBatch == nil) {
 		bad("exactly one of Handle and HandleBatch must be set")
 	}
-	for field, n := range map[string]int{"BatchSize": c.BatchSize, "Concurrency": c.Concurrency} {
+	for field, n := range map[string]int{
+		"BatchSize": c.BatchSize, "Concurrency": c.Concurrency, "MaxAttempts": c.MaxAttempts, "MaxDeliveries": c.MaxDeliveries,
+	} {
 		if n < 1 || n > MaxHeld {
 			bad("%s %d is not between 1 and %d", field, n, MaxHeld)
 		}
 	}
-	if c.MaxAttempts < 1 || c.MaxDeliveries < 1 {
-		bad("MaxAttempts %d and MaxDeliveries %d must be at least 1", c.MaxAttempts, c.MaxDeliveries)
+	between := func(field string, d, least time.Duration) {
+		if d < least || d > longest {
+			bad("%s %s is not between %s and %s", field, d, least, longest)
+		}
 	}
-	if c.ClaimIdle < 100*time.Millisecond {
-		bad("ClaimIdle %s is less than 100ms", c.ClaimIdle)
+	between("ClaimIdle", c.ClaimIdle, 100*time.Millisecond)
+	between("HandlerTimeout", c.HandlerTimeout, time.Millisecond)
+	between("HandlerDelay", c.HandlerDelay, 0)
+	between("AckDelay", c.AckDelay, 0)
+	between("ConsumerExpiry", c.ConsumerExpiry, time.Millisecond)
+	between("RetryMin", c.RetryMin, time.Millisecond)
+	between("RetryMax", c.RetryMax, time.Millisecond)
+	if c.RetryMax < c.RetryMin {
+		bad("RetryMin %s is more than RetryMax %s", c.RetryMin, c.RetryMax)
 	}
-	if c.HandlerTimeout < time.Millisecond || c.HandlerDelay < 0 || c.AckDelay < 0 || c.ConsumerExpiry < time.Millisecond {
-		bad("a time is negative or under 1ms")
-	}
-	if c.RetryMin < time.Millisecond || c.RetryMax < c.RetryMin {
-		bad("RetryMin %s is less than 1ms or more than RetryMax %s", c.RetryMin, c.RetryMax)
+	if c.HandlerDelay > 0 && c.HandlerDelay >= c.HandlerTimeout {
+		bad("HandlerDelay %s leaves nothing of HandlerTimeout %s", c.HandlerDelay, c.HandlerTimeout)
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("redisstream config: %w", err)

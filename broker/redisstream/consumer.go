@@ -17,6 +17,7 @@ type Consumer struct {
 	cfg     Config
 	opts    redis.Options
 	current atomic.Pointer[session]
+	openErr atomic.Pointer[error] // why there is none
 }
 
 // NewConsumer returns a consumer that will open connections of its own with opts, as redis.ParseURL returns them. It
@@ -47,6 +48,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 			continue
 		}
 		if err != nil {
+			c.openErr.Store(&err)
 			sleep(ctx, calm.fail(err))
 			continue
 		}
@@ -58,11 +60,14 @@ func (c *Consumer) Run(ctx context.Context) error {
 }
 
 // Check returns nil while the consumer makes progress, and otherwise an error that says why it makes none: Redis has
-// not answered a read for ten seconds, a dependency is down, or there is work and for half of HandlerTimeout (at least
+// not answered a read rightly for ten seconds, a dependency is down, or there is work and for half of HandlerTimeout (at least
 // five seconds) no handler has finished, or all have put their work off. It asks nobody and returns at once.
 func (c *Consumer) Check() error {
 	s := c.current.Load()
 	if s == nil {
+		if err := c.openErr.Load(); err != nil {
+			return fmt.Errorf("not connected to Redis yet: %w", *err)
+		}
 		return errors.New("not connected to Redis yet")
 	}
 	return s.check(time.Now())
@@ -88,8 +93,11 @@ func (c *Consumer) options(conns int, onConnect func(context.Context, *redis.Con
 
 func (s *session) check(now time.Time) error {
 	since := s.unanswered.Load()
-	if silent := now.Sub(time.Unix(0, since)); since != 0 && silent > silence {
-		return fmt.Errorf("redis has not answered a read for %s", silent.Round(time.Second))
+	if silent := time.Duration(uptime(now) - since).Round(time.Second); since != 0 && silent > silence {
+		if err := s.readErr.Load(); err != nil {
+			return fmt.Errorf("no read from Redis has succeeded for %s: %w", silent, *err)
+		}
+		return fmt.Errorf("redis has not answered a read for %s", silent)
 	}
 	return s.table.check(now)
 }

@@ -166,7 +166,7 @@ func (s *session) giveBack(ctx context.Context, entries []*entry) {
 	s.table.forget(entries...)
 }
 
-// release gives back, at the end of a session, everything that no handler has begun on.
+// release gives back everything that no handler has begun on, once the table is closed.
 func (s *session) release() {
 	s.giveBack(context.Background(), s.table.idle())
 }

@@ -291,6 +291,35 @@ func TestLossWhileHandedOut(t *testing.T) {
 	<-done
 }
 
+// TestDrainDoesNotHoldWhatWaits: one handler takes its time to end; what waits for its next try is another consumer's meanwhile.
+func TestDrainDoesNotHoldWhatWaits(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.add(10)
+	var done atomic.Int64
+	finish := make(chan struct{})
+	cfg := w.config(func(_ context.Context, d *broker.Delivery) error {
+		if d.ID == "event-0" {
+			<-finish
+			return nil
+		}
+		return errors.New("no")
+	})
+	cfg.RetryMin, cfg.RetryMax, cfg.HandlerTimeout = time.Second, time.Second, time.Minute
+	stop := w.start(cfg)
+	w.eventually("the others wait", func() bool {
+		return w.client.HLen(context.Background(), failKey(testStream, testGroup)).Val() == 9
+	})
+	stopped := make(chan struct{})
+	go func() { stop(); close(stopped) }()
+	cfg.Name, cfg.Handle = "two", func(context.Context, *broker.Delivery) error { done.Add(1); return nil }
+	w.start(cfg)
+	w.eventually("another has done them", func() bool { return done.Load() == 9 })
+	close(finish)
+	<-stopped
+	w.eventually("all is done", w.settled)
+}
+
 // TestDrainInTheMiddleOfABacklog: while entries are decoded, more are on their way already. A consumer that is told to stop then
 // gives those back too, so that another has them at once.
 func TestDrainInTheMiddleOfABacklog(t *testing.T) {

@@ -3,6 +3,7 @@ package redisstream
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"strings"
 	"sync"
@@ -269,10 +270,16 @@ func TestCheck(t *testing.T) {
 	w.eventually("green again by itself", func() bool { return c.Check() == nil && w.settled() })
 
 	s := c.current.Load()
-	s.unanswered.CompareAndSwap(0, time.Now().UnixNano())
+	s.unanswered.CompareAndSwap(0, uptime(time.Now()))
 	later := time.Now().Add(silence + 2*time.Second)
 	if err := s.check(later); err == nil || !strings.Contains(err.Error(), "has not answered") {
 		t.Errorf("got %v for a Redis that is silent, want so", err)
+	}
+	wrong := errors.New("WRONGTYPE")
+	s.readErr.Store(&wrong)
+	s.unanswered.CompareAndSwap(0, uptime(time.Now()))
+	if err := s.check(time.Now().Add(silence + 2*time.Second)); !errors.Is(err, wrong) {
+		t.Errorf("got %v for a Redis that answers each read with an error, want that one", err)
 	}
 	putOff := newTable(&c.cfg)
 	putOff.stalls()

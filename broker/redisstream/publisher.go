@@ -31,7 +31,7 @@ type PublisherConfig struct {
 type Publisher struct {
 	cfg    PublisherConfig
 	client *redis.Client
-	asked  atomic.Int64 // when there last was room
+	asked  atomic.Int64 // until when (uptime) there is room
 }
 
 // NewPublisher returns a publisher with connections of its own, made with opts when it first publishes. Close it after
@@ -117,8 +117,8 @@ func (p *Publisher) Publish(ctx context.Context, events []broker.Event, known br
 
 // room returns broker.ErrFull where nothing must be added.
 func (p *Publisher) room(ctx context.Context) error {
-	now := time.Now().UnixNano()
-	if now-p.asked.Load() < int64(100*time.Millisecond) {
+	now := time.Now()
+	if uptime(now) < p.asked.Load() {
 		return nil
 	}
 	pipe := p.client.Pipeline()
@@ -127,7 +127,7 @@ func (p *Publisher) room(ctx context.Context) error {
 	if _, err := pipe.Exec(ctx); err != nil {
 		return fmt.Errorf("is there room: %w", err)
 	}
-	if n := length.Val(); n >= 2*p.cfg.MaxLen {
+	if n := length.Val(); n/2 >= p.cfg.MaxLen {
 		return fmt.Errorf("%w: it has %d entries", broker.ErrFull, n)
 	}
 	info := memory.Val()
@@ -136,7 +136,7 @@ func (p *Publisher) room(ctx context.Context) error {
 	if most > 0 && used >= most*memoryMost {
 		return fmt.Errorf("%w: %.0f of %.0f bytes of memory are used", broker.ErrFull, used, most)
 	}
-	p.asked.Store(now)
+	p.asked.Store(uptime(now.Add(100 * time.Millisecond)))
 	return nil
 }
 

@@ -3,8 +3,10 @@ package redisstream
 import (
 	"context"
 	"errors"
+	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -84,6 +86,9 @@ func TestFull(t *testing.T) {
 	if _, err := w.publisher(PublisherConfig{MaxLen: 10}).Publish(ctx, []broker.Event{w.event(0)}, broker.Position{}); !errors.Is(err, broker.ErrFull) {
 		t.Errorf("got %v at twice MaxLen, want ErrFull", err)
 	}
+	if _, err := w.publisher(PublisherConfig{MaxLen: math.MaxInt64}).Publish(ctx, []broker.Event{w.event(0)}, broker.Position{}); err != nil {
+		t.Error(err)
+	}
 	w.client.ConfigSet(ctx, "maxmemory", "1mb")
 	if _, err := w.publisher(PublisherConfig{}).Publish(ctx, []broker.Event{w.event(0)}, broker.Position{}); !errors.Is(err, broker.ErrFull) {
 		t.Errorf("got %v with little memory, want ErrFull", err)
@@ -92,8 +97,8 @@ func TestFull(t *testing.T) {
 	if _, err := w.publisher(PublisherConfig{}).Publish(ctx, []broker.Event{w.event(0)}, broker.Position{}); err != nil {
 		t.Error(err)
 	}
-	if n := w.length(); n != 21 {
-		t.Errorf("%d entries, want 21", n)
+	if n := w.length(); n != 22 {
+		t.Errorf("%d entries, want 22", n)
 	}
 }
 
@@ -108,6 +113,8 @@ func TestWrongPassword(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = p.Close() })
+	c, _ := w.behind(opts, w.config(func(context.Context, *broker.Delivery) error { return nil }))
+	w.eventually("Check says why", func() bool { return strings.Contains(c.Check().Error(), "WRONGPASS") })
 	for _, events := range [][]broker.Event{nil, {w.event(0)}} {
 		_, err := p.Publish(context.Background(), events, broker.Position{})
 		if err == nil || !strings.Contains(err.Error(), "WRONGPASS") || !strings.HasPrefix(err.Error(), "publish ") {
@@ -122,6 +129,20 @@ func TestNewRefuses(t *testing.T) {
 	for want, cfg := range map[string]PublisherConfig{"Stream is empty": {}, "MaxLen -1": {Stream: "s", MaxLen: -1}} {
 		if _, err := NewPublisher(opts, cfg); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("NewPublisher = %v, want %q", err, want)
+		}
+	}
+	for want, change := range map[string]func(*Config){
+		"HandlerTimeout": func(c *Config) { c.HandlerTimeout = math.MaxInt64 },
+		"RetryMax":       func(c *Config) { c.RetryMax = math.MaxInt64 },
+		"RetryMin":       func(c *Config) { c.RetryMin = -1 },
+		"AckDelay":       func(c *Config) { c.AckDelay = -1 },
+		"MaxAttempts":    func(c *Config) { c.MaxAttempts = math.MaxInt64 },
+		"HandlerDelay":   func(c *Config) { c.HandlerDelay, c.HandlerTimeout = time.Second, time.Second },
+	} {
+		cfg := Config{Stream: "s", Group: "g", Handle: func(context.Context, *broker.Delivery) error { return nil }}
+		change(&cfg)
+		if _, err := NewConsumer(opts, cfg); err == nil || !strings.Contains(err.Error(), want+" ") {
+			t.Errorf("NewConsumer = %v, want an error that names %s", err, want)
 		}
 	}
 	const none = "the options are nil"

@@ -31,7 +31,7 @@ func (s *session) read(ctx context.Context, stop func()) {
 			}
 			return
 		}
-		s.unanswered.CompareAndSwap(0, time.Now().UnixNano())
+		s.unanswered.CompareAndSwap(0, uptime(time.Now()))
 		var err error
 		if s.renamed.CompareAndSwap(true, false) {
 			if err = s.plate.check(ctx, s.cmds, false); errors.Is(err, errNameTaken) {
@@ -49,18 +49,20 @@ func (s *session) read(ctx context.Context, stop func()) {
 		case err != nil:
 			s.renamed.Store(true)
 		case own != "":
-			own, err = s.take(ctx, takeArgs{owner: s.name, start: own, most: min(room, 100)})
+			own, err = s.take(ctx, takeArgs{owner: s.name, start: own, most: room})
 		default:
 			err = s.readNew(ctx, room)
 		}
 		if err == nil {
 			s.unanswered.Store(0)
+			s.readErr.Store(nil)
 			calm.ok()
 			continue
 		}
 		if ctx.Err() != nil {
 			return
 		}
+		s.readErr.Store(&err)
 		s.holdClaims(time.Now())
 		if streamGone(err) {
 			s.groupLost() // another consumer may make the group before this one meets NOGROUP
@@ -77,11 +79,12 @@ func (s *session) read(ctx context.Context, stop func()) {
 // makeGroupFirst makes the group at the start of a session, and tries until it is there or ctx is done.
 func (s *session) makeGroupFirst(ctx context.Context, calm *calm) bool {
 	for {
-		s.unanswered.CompareAndSwap(0, time.Now().UnixNano())
+		s.unanswered.CompareAndSwap(0, uptime(time.Now()))
 		err := s.makeGroup(ctx)
 		if err == nil {
 			return true
 		}
+		s.readErr.Store(&err)
 		if !sleep(ctx, calm.fail(err)) {
 			return false
 		}

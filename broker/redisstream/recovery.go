@@ -10,6 +10,10 @@ import (
 	"example.com/orderfanout/internal/crash"
 )
 
+// takeMost is how many entries are taken at a time, where they come within answerTime. Where they do not it is half as many the next time, and
+// then one more each time.
+const takeMost = 100
+
 // recover takes over entries whose consumer is gone, until ctx is done. It carries its cursor on, so that entries at
 // the front that it cannot take never hide later ones.
 func (s *session) recover(ctx context.Context) {
@@ -42,10 +46,10 @@ func (s *session) recover(ctx context.Context) {
 // to go on.
 func (s *session) sweep(ctx context.Context, a takeArgs) (next string, err error) {
 	for {
-		if a.owner == "" && time.Now().UnixNano() < s.noClaim.Load() {
+		if a.owner == "" && uptime(time.Now()) < s.noClaim.Load() {
 			return a.start, nil
 		}
-		if a.most = min(s.table.roomNow(), 100); a.most == 0 {
+		if a.most = s.table.roomNow(); a.most == 0 {
 			return a.start, nil
 		}
 		next, err := s.take(ctx, a)
@@ -92,14 +96,17 @@ func (s *session) take(ctx context.Context, a takeArgs) (next string, err error)
 	if a.owner == "" {
 		latest = s.clock.Load().at(sent) + slack
 	}
-	args := []any{s.cfg.Group, s.name, a.idle.Milliseconds(), a.start, a.most, a.owner, latest}
+	page := s.page.Load()
+	args := []any{s.cfg.Group, s.name, a.idle.Milliseconds(), a.start, min(int64(a.most), page), a.owner, latest}
 	for _, id := range s.table.stuck() {
 		args = append(args, id)
 	}
 	reply, err := takeScript.Run(ctx, s.cmds, []string{s.cfg.Stream, failKey(s.cfg.Stream, s.cfg.Group)}, args...).Slice()
 	if err != nil {
+		s.page.Store(max(page/2, 1))
 		return a.start, err
 	}
+	s.page.Store(min(page+1, takeMost))
 	if len(reply) < 2 {
 		return a.start, errReply
 	}
@@ -126,6 +133,9 @@ func (s *session) take(ctx context.Context, a takeArgs) (next string, err error)
 			e.bury = &burial{deadDeliveries, fmt.Sprintf("delivered %d times and never finished", e.deliveries)}
 		}
 		e.renewed = sent
+		if limit := time.Now().Add(s.cfg.RetryMax); e.due.After(limit) {
+			e.due = limit // it was written by a clock that was ahead of this one
+		}
 		if wait := s.wariness(e); wait > 0 && e.due.Before(time.Now().Add(wait)) {
 			e.due = time.Now().Add(wait)
 		}

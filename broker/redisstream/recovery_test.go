@@ -137,9 +137,23 @@ func TestEntriesAtTheFrontHideNoLaterOnes(t *testing.T) {
 	}
 	var n atomic.Int64
 	cfg := w.config(func(context.Context, *broker.Delivery) error { n.Add(1); return nil })
-	cfg.Concurrency = 2
+	cfg.Concurrency, cfg.RetryMax = 2, 2*time.Hour
 	w.start(cfg)
 	w.eventually("the ten behind are done, and the 1000 wait", func() bool { return n.Load() == 10 && w.pending() == 1000 })
+}
+
+// TestNextTryOfAClockThatWasAhead: no entry waits for longer than RetryMax, whatever stands in Redis.
+func TestNextTryOfAClockThatWasAhead(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.add(1)
+	ids := w.ghost("ghost", 1)
+	due := strconv.FormatInt(time.Now().Add(time.Hour).UnixMilli(), 10)
+	if err := w.client.HSet(context.Background(), failKey(testStream, testGroup), ids[0], "1:"+due).Err(); err != nil {
+		t.Fatal(err)
+	}
+	w.start(w.config(func(context.Context, *broker.Delivery) error { return nil }))
+	w.eventually("it is done", w.settled)
 }
 
 // TestNextTryIsHonouredByWhoeverTakesOver: failures and next try stand in Redis.
@@ -159,7 +173,7 @@ func TestNextTryIsHonouredByWhoeverTakesOver(t *testing.T) {
 	stop()
 	ran := make(chan *broker.Delivery, 1)
 	cfg = w.config(func(_ context.Context, d *broker.Delivery) error { ran <- d; return nil })
-	cfg.Name = "two"
+	cfg.Name, cfg.RetryMax = "two", 3*time.Second
 	w.start(cfg)
 	d := <-ran
 	if took := time.Since(began); took < time.Second {

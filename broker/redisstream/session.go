@@ -33,11 +33,13 @@ type session struct {
 	wire  *wire          // that connection, for the reader alone; nil where there is none
 	cmds  *redis.Client
 
-	readerID   atomic.Int64 // of the connection that reads, for CLIENT UNBLOCK
-	renamed    atomic.Bool  // a connection was made: look at the name again
-	unanswered atomic.Int64 // since when reads have had no answer; 0 where none is due
+	readerID   atomic.Int64          // of the connection that reads, for CLIENT UNBLOCK
+	renamed    atomic.Bool           // a connection was made: look at the name again
+	unanswered atomic.Int64          // since when (uptime) no read has succeeded; 0 where none is due
+	readErr    atomic.Pointer[error] // why reads have had none, where Redis said so
 	nameLost   atomic.Bool
-	noClaim    atomic.Int64 // until when nothing is taken from others
+	noClaim    atomic.Int64 // until when (uptime) nothing is taken from others
+	page       atomic.Int64 // how many entries to take at a time
 	clock      atomic.Pointer[serverClock]
 	draining   context.Context
 	groupMu    sync.Mutex
@@ -73,6 +75,7 @@ func (c *Consumer) open(ctx context.Context, name string) (*session, error) {
 		s.close()
 		return nil, err
 	}
+	s.page.Store(takeMost)
 	s.holdClaims(time.Now())
 	return s, nil
 }
@@ -84,7 +87,8 @@ func (s *session) close() {
 	_ = s.cmds.Close()
 }
 
-// run works until ctx is done or the name is lost, and drains.
+// run works until ctx is done or the name is lost, and drains. What no handler has begun on is released at once; what those that run leave
+// behind, in the end.
 func (s *session) run(ctx context.Context) {
 	defer s.close()
 	ctx, stop := context.WithCancel(ctx)
@@ -110,6 +114,9 @@ func (s *session) run(ctx context.Context) {
 	s.unblock()
 	taking.Wait()
 	s.table.close()
+	if !s.nameLost.Load() {
+		keeping.Go(s.release) // nobody waits for the handlers that still run
+	}
 	if s.nameLost.Load() {
 		kill(errLost) // the other consumer of this name has taken up what was held here
 	}
@@ -155,7 +162,7 @@ func (s *session) detached(ctx context.Context) (context.Context, context.Cancel
 
 // holdClaims lets the consumer take nothing from others for one ClaimIdle: after a stall everybody's entries look idle.
 func (s *session) holdClaims(now time.Time) {
-	s.noClaim.Store(now.Add(s.cfg.ClaimIdle).UnixNano())
+	s.noClaim.Store(uptime(now.Add(s.cfg.ClaimIdle)))
 }
 
 // loud is a calm that several goroutines use.

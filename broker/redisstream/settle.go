@@ -66,11 +66,11 @@ func (s *session) putOff(e *entry, after, took time.Duration) {
 // outage pauses the consumer. Nothing is counted, except for an entry that meets an outage three times while others
 // succeed: then it is the entry that is to blame.
 func (s *session) outage(ctx context.Context, batch []*entry, err error, took time.Duration) {
-	guilty := s.table.unavailable(batch, err)
-	s.outageCalm.note(err)
-	for _, e := range batch {
+	for _, e := range batch { // before they may run again
 		s.observe(&e.Delivery, broker.Deferred, took)
 	}
+	guilty := s.table.unavailable(batch, err)
+	s.outageCalm.note(err)
 	for _, e := range guilty {
 		s.fail(ctx, e, fmt.Errorf("met an outage three times while others succeeded: %w", err), took)
 	}

@@ -44,7 +44,7 @@ func (s *session) dial(ctx context.Context) (*wire, error) {
 		_ = w.client.Close()
 		return nil, err
 	}
-	w.in = bufio.NewReaderSize(w.conn, 64<<10)
+	w.in = bufio.NewReaderSize(w, 64<<10)
 	return w, nil
 }
 
@@ -59,6 +59,15 @@ func (w *wire) ask(args ...string) error {
 	}
 	_, err := io.WriteString(w.conn, pack(args...)) // a command is an array too
 	return err
+}
+
+// Read is for in. A reply may take long on a slow link, as long as it goes on.
+func (w *wire) Read(p []byte) (int, error) {
+	n, err := w.conn.Read(p)
+	if err != nil {
+		return n, err
+	}
+	return n, w.conn.SetReadDeadline(time.Now().Add(answerTime))
 }
 
 // reply waits for the reply to what was asked. It is valid until the next one.
