@@ -26,6 +26,15 @@
 //  14. Drain: running handlers finish and are acknowledged, everything else is released at once, uncounted.
 //  15. Calm: whatever fails is tried again with growing waits of at most two seconds, and logged once a minute.
 //
+// # An entry
+//
+// Its fields are the attributes of a CloudEvents 1.0 event, so that a program in any language can add or read one: specversion ("1.0"), id
+// and type, which are required; source, time (RFC 3339), subject, partitionkey, datacontenttype, dataschema, traceparent and
+// onlygroup (the one group that it is for), where they are set; and data, the body. Other fields are ignored; a dead letter keeps them.
+//
+// Beside the stream S a group G has the keys {S}:fail:G, a hash of failures and next tries, and {S}:dead:G, the stream of its dead letters.
+// An entry must cross the network within three seconds.
+//
 // # How it works
 //
 // One goroutine reads ([Consumer] keeps a connection for that alone), Concurrency goroutines run the handler, one
