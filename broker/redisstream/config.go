@@ -146,11 +146,14 @@ func (c Config) validate() error {
 		bad("exactly one of Handle and HandleBatch must be set")
 	}
 	for field, n := range map[string]int{
-		"BatchSize": c.BatchSize, "Concurrency": c.Concurrency, "MaxAttempts": c.MaxAttempts, "MaxDeliveries": c.MaxDeliveries,
+		"BatchSize": c.BatchSize, "Concurrency": c.Concurrency, "MaxAttempts": c.MaxAttempts,
 	} {
 		if n < 1 || n > MaxHeld {
 			bad("%s %d is not between 1 and %d", field, n, MaxHeld)
 		}
+	}
+	if c.MaxDeliveries < 1 {
+		bad("MaxDeliveries %d is less than 1", c.MaxDeliveries)
 	}
 	between := func(field string, d, least time.Duration) {
 		if d < least || d > longest {
