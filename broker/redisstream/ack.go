@@ -45,15 +45,23 @@ func (a *acks) putBack(entries []*entry) {
 func (a *acks) drop(t *table, epoch uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	kept := a.entries[:0]
-	for _, e := range a.entries {
+	kept, before := t.ofEpoch(a.entries, epoch)
+	t.forget(before...)
+	a.entries = kept
+}
+
+// ofEpoch divides entries into those of the epoch and those that were read before.
+func (t *table) ofEpoch(entries []*entry, epoch uint64) (of, before []*entry) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, e := range entries {
 		if e.epoch == epoch {
-			kept = append(kept, e)
+			of = append(of, e)
 		} else {
-			t.forget(e)
+			before = append(before, e)
 		}
 	}
-	a.entries = kept
+	return of, before
 }
 
 // sendAcks acknowledges what is done, as many as there are at once, until ctx is done; then what is left is sent, within

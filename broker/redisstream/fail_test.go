@@ -171,3 +171,36 @@ func TestBatchThatNeverPassesIsTold(t *testing.T) {
 		t.Errorf("the log has %d lines, want one:\n%s", out.lines(), text)
 	}
 }
+
+// nilError panics where it is a nil pointer, as many do.
+type nilError struct{ text string }
+
+func (e *nilError) Error() string { return e.text }
+
+// TestErrorThatPanics: a nil pointer in an error is the handler's failure, and not the process's end.
+func TestErrorThatPanics(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*Config){
+		"returned": func(c *Config) {
+			c.Handle = func(context.Context, *broker.Delivery) error { var e *nilError; return e }
+		},
+		"verdict": func(c *Config) {
+			c.HandleBatch = func(_ context.Context, ds []*broker.Delivery) error {
+				var e *nilError
+				ds[0].Reject(e)
+				return nil
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			cfg := w.config(nil)
+			change(&cfg)
+			cfg.MaxAttempts = 2
+			w.start(cfg)
+			w.add(1)
+			w.eventually("it is dead", func() bool { return w.deadLetters() == 1 && w.settled() })
+		})
+	}
+}

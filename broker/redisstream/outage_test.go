@@ -275,6 +275,12 @@ func TestCheck(t *testing.T) {
 	if err := s.check(later); err == nil || !strings.Contains(err.Error(), "has not answered") {
 		t.Errorf("got %v for a Redis that is silent, want so", err)
 	}
+	down.Store(true)
+	w.add(1)
+	w.eventually("red again", func() bool { return c.Check() != nil })
+	w.client.FlushAll(context.Background()) // what met the outage is gone
+	down.Store(false)
+	w.eventually("green with nothing to try the dependency with", func() bool { return c.Check() == nil })
 	wrong := errors.New("WRONGTYPE")
 	s.readErr.Store(&wrong)
 	s.unanswered.CompareAndSwap(0, uptime(time.Now()))

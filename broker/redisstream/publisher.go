@@ -30,7 +30,8 @@ type PublisherConfig struct {
 // nobody has read, and never repeats a write by itself.
 type Publisher struct {
 	cfg    PublisherConfig
-	client *redis.Client
+	opts   *redis.Options
+	client atomic.Pointer[redis.Client]
 	asked  atomic.Int64 // until when (uptime) there is room
 }
 
@@ -53,11 +54,26 @@ func NewPublisher(opts *redis.Options, cfg PublisherConfig) (*Publisher, error) 
 	own.DialerRetries = 1
 	own.DialTimeout, own.ReadTimeout, own.WriteTimeout = 2*time.Second, answerTime, answerTime
 	own.ContextTimeoutEnabled = true
-	return &Publisher{cfg: cfg, client: redis.NewClient(&own)}, nil
+	p := &Publisher{cfg: cfg, opts: &own}
+	p.client.Store(redis.NewClient(&own))
+	return p, nil
 }
 
 // Close closes the connections.
-func (p *Publisher) Close() error { return p.client.Close() }
+func (p *Publisher) Close() error { return p.client.Load().Close() }
+
+// leave gives up the connections where the server refused a transaction. One that was demoted does so for ever on those that it has, and go-redis
+// keeps them, while the address may lead to another server by now.
+func (p *Publisher) leave(client *redis.Client, err error) {
+	if err == nil || !strings.HasPrefix(err.Error(), "EXECABORT") {
+		return
+	}
+	if fresh := redis.NewClient(p.opts); p.client.CompareAndSwap(client, fresh) {
+		_ = client.Close()
+	} else {
+		_ = fresh.Close()
+	}
+}
 
 // Publish implements [broker.Publisher]: one round trip for all events, in one transaction
 // (https://redis.io/docs/latest/develop/using-commands/transactions/). The transaction also asks the server who it is
@@ -78,7 +94,8 @@ func (p *Publisher) Publish(ctx context.Context, events []broker.Event, known br
 			return failed(err)
 		}
 	}
-	pipe := p.client.TxPipeline()
+	client := p.client.Load()
+	pipe := client.TxPipeline()
 	server := pipe.Do(ctx, "INFO", "server")
 	before := pipe.Do(ctx, "XINFO", "STREAM", p.cfg.Stream)
 	adds := make([]*redis.Cmd, len(events))
@@ -89,6 +106,7 @@ func (p *Publisher) Publish(ctx context.Context, events []broker.Event, known br
 	// XINFO fails where there is no stream yet, so the commands are looked at one by one. Where the connection could not be made, with a
 	// wrong password for instance, they have neither a value nor an error.
 	_, err := pipe.Exec(ctx)
+	p.leave(client, err)
 	if server.Val() == nil && server.Err() == nil {
 		return failed(err)
 	}
@@ -121,7 +139,7 @@ func (p *Publisher) room(ctx context.Context) error {
 	if uptime(now) < p.asked.Load() {
 		return nil
 	}
-	pipe := p.client.Pipeline()
+	pipe := p.client.Load().Pipeline()
 	length := pipe.XLen(ctx, p.cfg.Stream)
 	memory := pipe.Info(ctx, "memory")
 	if _, err := pipe.Exec(ctx); err != nil {

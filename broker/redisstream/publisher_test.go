@@ -123,6 +123,33 @@ func TestWrongPassword(t *testing.T) {
 	}
 }
 
+// TestPublisherLeavesADemotedServer: the address points to another server from now on, and the old one became a replica.
+func TestPublisherLeavesADemotedServer(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	old, promoted := newWorld(t), newWorld(t)
+	l, opts := old.link()
+	p, err := NewPublisher(opts, PublisherConfig{Stream: testStream})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	if _, err := p.Publish(ctx, []broker.Event{old.event(0)}, broker.Position{}); err != nil {
+		t.Fatal(err)
+	}
+	l.Target(promoted.server.Addr())
+	if err := old.client.Do(ctx, "REPLICAOF", "127.0.0.1", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	old.eventually("it publishes to the promoted server", func() bool {
+		_, err := p.Publish(ctx, []broker.Event{old.event(1)}, broker.Position{})
+		return err == nil
+	})
+	if n := promoted.length(); n != 1 {
+		t.Errorf("%d entries at the promoted server, want 1", n)
+	}
+}
+
 func TestNewRefuses(t *testing.T) {
 	t.Parallel()
 	opts := &redis.Options{}

@@ -41,3 +41,27 @@ func TestSlowLink(t *testing.T) {
 		t.Errorf("a read that went on was given up:\n%s", out.String())
 	}
 }
+
+// TestDrainOnASlowLink: what a read is still to bring is not waited for.
+func TestDrainOnASlowLink(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	slow, opts := w.link()
+	for i := range 60 {
+		err := w.client.Do(context.Background(), "XADD", testStream, "*", "id", fmt.Sprint(i), "type", "t", "data", strings.Repeat("x", 1<<20)).Err()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	slow.Delay(40 * time.Millisecond) // 1.6 MB/s: 60 entries take more than half a minute
+	cfg := w.config(nil)
+	cfg.HandleBatch = func(context.Context, []*broker.Delivery) error { return nil }
+	_, stop := w.behind(opts, cfg)
+	w.eventually("a read is under way", func() bool { return w.pending() == 60 })
+	sleep(context.Background(), time.Second)
+	began := time.Now()
+	stop()
+	if took := time.Since(began); took > 15*time.Second { // a few commands of three seconds at most
+		t.Errorf("the drain took %s", took)
+	}
+}

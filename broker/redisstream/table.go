@@ -299,7 +299,8 @@ func (t *table) drop(e *entry) {
 		delete(t.held, e.EntryID)
 	}
 	if len(t.held) == 0 {
-		t.stalled = time.Time{} // nothing is put off any more
+		// Nothing is put off any more, nor kept from running by an outage.
+		t.stalled, t.outage, t.outages, t.pausedUntil = time.Time{}, nil, 0, time.Time{}
 	}
 }
 

@@ -23,13 +23,16 @@ type wire struct {
 	in     *bufio.Reader
 	answer []byte    // the last reply
 	asked  time.Time // when the read was sent that has no reply yet; zero where there is none
+	ended  <-chan struct{}
+	heard  func()
 }
 
 // dial connects, within answerTime.
 func (s *session) dial(ctx context.Context) (*wire, error) {
+	ended := ctx.Done()
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
-	w := &wire{}
+	w := &wire{ended: ended, heard: s.heard}
 	opts := *s.reads
 	dial := opts.Dialer
 	if dial == nil {
@@ -61,14 +64,23 @@ func (w *wire) ask(args ...string) error {
 	return err
 }
 
-// Read is for in. A reply may take long on a slow link, as long as it goes on.
+// Read is for in. A reply may take long on a slow link, as long as it goes on; at the end of the session no longer.
 func (w *wire) Read(p []byte) (int, error) {
 	n, err := w.conn.Read(p)
 	if err != nil {
 		return n, err
 	}
+	select {
+	case <-w.ended:
+		return n, nil
+	default:
+	}
+	w.heard()
 	return n, w.conn.SetReadDeadline(time.Now().Add(answerTime))
 }
+
+// heard notes that Redis answers, though not to the end yet.
+func (s *session) heard() { s.unanswered.Store(uptime(time.Now())) }
 
 // reply waits for the reply to what was asked. It is valid until the next one.
 func (w *wire) reply() (raw string, asked time.Time, err error) {

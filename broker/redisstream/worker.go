@@ -153,11 +153,24 @@ func (s *session) handle(ctx context.Context, batch []*entry) (err error, timedO
 		return context.Cause(ctx), false
 	}
 	if s.cfg.Handle != nil {
-		return s.cfg.Handle(ctx, &batch[0].Delivery), false
+		err = s.cfg.Handle(ctx, &batch[0].Delivery)
+	} else {
+		deliveries := make([]*broker.Delivery, len(batch))
+		for i, e := range batch {
+			deliveries[i] = &e.Delivery
+		}
+		err = s.cfg.HandleBatch(ctx, deliveries)
 	}
-	deliveries := make([]*broker.Delivery, len(batch))
-	for i, e := range batch {
-		deliveries[i] = &e.Delivery
+	spoken(err)
+	for _, e := range batch {
+		spoken(e.Verdict())
 	}
-	return s.cfg.HandleBatch(ctx, deliveries), false
+	return err, false
+}
+
+// spoken asks an error for its text, so that one that panics there, as a nil pointer in an error does, panics while it can be recovered from.
+func spoken(err error) {
+	if err != nil {
+		_ = err.Error()
+	}
 }
