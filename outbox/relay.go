@@ -110,9 +110,13 @@ func (r *Relay) takeTurns(ctx context.Context) {
 		case <-sweep.C:
 			own = false
 		case <-ctx.Done():
+			own = false
 		}
 		sweep.Stop()
 		if ctx.Err() != nil {
+			if own {
+				signal(r.wake) // for the last turn
+			}
 			return
 		}
 	}

@@ -107,6 +107,22 @@ func (c countingConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// A row is committed and the relay is told to end, both in the same moment: nobody else may come for that row.
+func TestWokenAtTheEnd(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for i := range 50 {
+		relay, end := w.run(t, w.pool, never)
+		waitUntil(t, "it had a turn", func() bool { return relay.Check() == nil })
+		w.add(t, eventIDs(i, 1)...)
+		relay.Wake()
+		<-end()
+		if got := len(w.entries(t)); got != i+1 {
+			t.Fatalf("%d events were published by the end, want %d", got, i+1)
+		}
+	}
+}
+
 func TestSweepFindsRowsWithoutWake(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
