@@ -18,9 +18,10 @@ Kill a worker in the middle of its work, and see that nothing is lost and nothin
   (place an order)
   docker compose kill bonus
   docker compose exec redis redis-cli XPENDING orders bonus
-  docker compose start bonus                            the entry is taken up again, and credited once
+  docker compose start bonus                            after its pause the entry is credited, once
+  docker compose up -d bonus                            and without the pause again
 
 Look inside:  docker compose exec redis redis-cli XINFO GROUPS orders
               docker compose exec postgres psql
-Check it all: docker compose run --rm fanout check --wait 30s
+Check it all: docker compose --progress quiet run --rm fanout check --wait 30s
 TEXT

@@ -28,24 +28,24 @@ func (r *Relay) publishSingly(ctx context.Context, b *batch, cause error) (*publ
 	}
 	p := &published{position: b.known, began: time.Now()}
 	var refused []int
-	row := 0         // refused ones since the last that passed
+	streak := 0      // refused ones since the last that passed
 	first := r.tried // perhaps beyond the batch: then this pass finds nothing, and the next one begins in front
 	r.tried = 0
 	for i := first; i < len(b.ids); i++ {
-		if row == maxRefused {
+		if streak == maxRefused {
 			r.tried = i
-			refused = refused[:len(refused)-row] // of these it may be the broker's fault
+			refused = refused[:len(refused)-streak] // of these it may be the broker's fault
 			break
 		}
 		err := r.publishOne(ctx, b, i, p)
 		if err == nil {
-			row = 0
+			streak = 0
 			continue
 		}
 		if !r.rowsFault(ctx, err, p.position) {
 			break
 		}
-		row++
+		streak++
 		refused = append(refused, i)
 	}
 	if len(p.ids) == 0 {
